@@ -1,0 +1,1 @@
+"""The contract between agent and server: messages, codec, sans-I/O sessions, errors. No torch, no numpy."""

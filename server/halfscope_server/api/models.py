@@ -1,0 +1,366 @@
+"""The typed API: every body of `/api/v1` and every live message, REST and websocket alike.
+
+The web client's types are generated from these. Must not import the store: routes translate.
+Invariant: a float that may be non-finite is a `Number`, because JSON has no NaN and turns it into null in silence.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Number = float | Literal["NaN", "Infinity", "-Infinity"] | None
+"""A measured number: finite, or the name of what it is instead, or None where there is none."""
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Problem(Model):
+    """Every error body. `detail` says what was seen, what was expected and what to do."""
+
+    code: str
+    detail: str
+    request_id: str
+
+
+class Chip(Model):
+    """A piece of a sentence that the server words and the client only lays out."""
+
+    text: str
+    """As shown: `scale 2¹⁵`."""
+    label: str = ""
+    """For a screen reader, where the text does not read well: `loss scale 2 to the 15th, 32,768`."""
+    tone: Literal["plain", "info", "warning", "critical", "muted"] = "plain"
+    tooltip: str = ""
+    code: bool = False
+    """A name of a layer or file: shown in mono, shortened in the middle, whole in the tooltip."""
+    anchor: str = ""
+    """Id of the panel or tab it explains, for a link."""
+
+
+class Health(Model):
+    """The verdict on a run in one word, with the sentence behind it."""
+
+    word: Literal["healthy", "settling", "unhealthy", "failed", "waiting", "unknown"]
+    severity: Literal["ok", "info", "warning", "critical"]
+    reasons: list[str]
+    """One line each, worst first; empty for a healthy run."""
+
+
+class Skips(Model):
+    total: int
+    settling: int
+    probe: int
+    streak: int
+    single: int
+    """Skips that are neither settling, probe nor part of a streak."""
+    share: float
+    """Skips / attempts, 0..1."""
+    longest_streak: int
+
+
+class StripClass(Model):
+    """How a class of the strip is drawn and named. Thresholds and colours live on the server."""
+
+    id: int
+    name: str
+    role: str
+    """Colour role of the theme."""
+    rank: int
+    """When two classes fall on one pixel the higher rank is painted over the lower."""
+    min_px: int = 1
+
+
+class StripRange(Model):
+    """A bad stretch: what hover and arrow keys read out, and a screen reader lists."""
+
+    first_step: int
+    last_step: int
+    text: str
+    severity: Literal["info", "warning", "critical"]
+
+
+class Strip(Model):
+    """A health strip lane: one cell per bin of steps; bin k covers first_step + [k, k+1) * (last_step + 1 - first_step) / num_bins."""
+
+    lane: str
+    first_step: int
+    last_step: int
+    num_bins: int
+    classes: list[StripClass]
+    cells: str
+    """base64 of uint8 per bin: class id."""
+    heights: str
+    """base64 of uint8 per bin: 0..255 of the lane's height."""
+    texts: dict[int, str]
+    """Read-out of bins that are not plainly clean."""
+    ranges: list[StripRange]
+    summary: str
+    """One sentence for role=img: "12,400 steps, 6 skips, all probes, no NaN or Inf applied"."""
+
+
+class RunSummary(Model):
+    """A row of the Runs table; also what the run's header shows."""
+
+    id: str
+    name: str
+    project: str
+    tags: list[str]
+    state: Literal["waiting", "live", "finished", "failed", "killed", "lost", "superseded"]
+    state_text: str
+    """`Live`, `Finished`, `Failed: RuntimeError`, `Killed`, `Lost contact 2 min ago`..."""
+    health: Health
+    precision: str
+    """Label as given: `FP32`, `TF32`, `FP16-AMP`, `FP16`, `BF16-AMP`, `BF16`, `mixed`, or empty when not known yet."""
+    precision_role: str
+    """Colour role: `fp32`, `fp16`, `bf16`, `fp8` or empty."""
+    device: str
+    demo: bool
+    """True shows the banner: numbers are real, speed is not what a GPU gives."""
+    first_step: int | None
+    last_step: int | None
+    steps_per_s: Number
+    loss: Number
+    scale: Number
+    skips: Skips
+    memory_bytes: Number
+    """Peak device memory where there is a device, else resident memory."""
+    created_us: int
+    updated_us: int
+    ended_us: int | None
+    attempts: int
+    world_size: int
+    sentence: list[Chip]
+    strip: Strip | None
+
+
+class RunList(Model):
+    runs: list[RunSummary]
+    total: int
+    """Before filters: "0 of 34"."""
+    projects: list[str]
+    tags: list[str]
+    precisions: list[str]
+
+
+class RunPatch(Model):
+    name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    tags: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=32)] | None = None
+
+
+class ConfigEntry(Model):
+    key: str
+    value: str
+    note: str = ""
+    """Where a value is inferred or missing: why."""
+
+
+class ConfigSection(Model):
+    title: str
+    entries: list[ConfigEntry]
+
+
+class RunConfig(Model):
+    sections: list[ConfigSection]
+
+
+class EventItem(Model):
+    id: str
+    kind: str
+    title: str
+    """`Skipped step`, `Scale halved`, `Loss is NaN`."""
+    text: str
+    """One sentence with the numbers: "Scale 65,536 → 32,768. Non-finite: block.3.mlp.fc2 and 2 more; finite: 14 layers"."""
+    severity: Literal["info", "warning", "critical"]
+    role: str
+    """Colour role of its mark on the rug."""
+    mark: str
+    """Second channel: `▾`, `✕`, `△`, `●`."""
+    step: int
+    time_us: int
+    rank: int
+    attempt: int
+    where: list[str]
+    details: dict[str, Any]
+
+
+class EventKind(Model):
+    kind: str
+    title: str
+    severity: Literal["info", "warning", "critical"]
+    count: int
+
+
+class EventPage(Model):
+    events: list[EventItem]
+    kinds: list[EventKind]
+    """Every kind that occurs in the range, with its count before the kind filter."""
+    total: int
+    next_cursor: str | None
+
+
+class PanelInfo(Model):
+    id: str
+    title: str
+    section: str
+    """`overview`, `your metrics`, `memory`, `cost`..."""
+    columns: int
+    """Width in the grid of 12."""
+    height_px: int
+    order: int
+    folded_on_phone: bool = False
+
+
+class PanelList(Model):
+    panels: list[PanelInfo]
+
+
+class Table(Model):
+    """The same numbers for "Show as table"."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    note: str = ""
+    """Which rows were left out."""
+
+
+class PanelFill(Model):
+    """What changes from tick to tick. `data[i]` is laid over trace i of the skeleton, `layout` over its layout."""
+
+    run: str
+    panel: str
+    skeleton_id: str
+    """The skeleton these arrays fit; another one means: fetch the panel again."""
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+    label: str
+    """For role=figure: "Loss scale, run fp16-troubled, steps 0 to 12,400, now 2 to the 15th, 6 skips"."""
+    headline: str = ""
+    """The newest value in words, beside the title: `2¹⁵`."""
+    empty: str = ""
+    """Why there is nothing to draw, with what to do; the chart is then replaced by it."""
+    first_step: int | None
+    last_step: int | None
+
+
+class PanelFigure(Model):
+    """A panel whole: the validated skeleton once, and its first fill.
+
+    Colours are roles: a trace carries `meta.role` (line and marker colour), a shape or annotation `name = "role:<role>"`.
+    """
+
+    info: PanelInfo
+    skeleton: dict[str, Any]
+    fill: PanelFill
+
+
+class Theme(Model):
+    """Colour role to CSS colour."""
+
+    light: dict[str, str]
+    dark: dict[str, str]
+
+
+class ServerInfo(Model):
+    version: str
+    address: str
+    """What to put into HALFSCOPE_SERVER; shown in the three lines of code of the empty state."""
+    database: Literal["sqlite", "postgresql"]
+    web_version: str
+    snippet: str
+    """The three lines of code of the empty state, address filled in where it is not the default."""
+
+
+class SignIn(Model):
+    code: str
+
+
+class SignedIn(Model):
+    expires_us: int
+
+
+# ---- live messages: client to server -----------------------------------------------------------
+
+
+class Window(Model):
+    """Which part, and how it is drawn. `first`/`last` None: the whole run, following its end."""
+
+    x: Literal["step", "time"] = "step"
+    first: float | None = None
+    last: float | None = None
+    """In steps, or in microseconds since the epoch when x is `time`."""
+    y: Literal["linear", "log", "auto"] = "auto"
+    smooth: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Weight of the exponential moving average; 0: off. The raw line stays visible behind it."""
+    width_px: Annotated[int, Field(ge=50, le=4000)] = 800
+
+
+class WatchRuns(Model):
+    """Send the Runs table now and whenever it changes."""
+
+    type: Literal["watch_runs"]
+
+
+class WatchRun(Model):
+    """Send this run's summary, strip and these panels now and whenever they change; replaces the former request."""
+
+    type: Literal["watch_run"]
+    run: str
+    panels: Annotated[list[str], Field(max_length=64)]
+    window: Window = Window()
+    strip_bins: Annotated[int, Field(ge=10, le=4000)] = 800
+    events: bool = False
+    """Also tell when there are new events (the page then asks for them)."""
+
+
+class Unwatch(Model):
+    type: Literal["unwatch"]
+
+
+ClientMessage = Annotated[WatchRuns | WatchRun | Unwatch, Field(discriminator="type")]
+
+
+# ---- live messages: server to client -----------------------------------------------------------
+
+
+class LiveRuns(Model):
+    type: Literal["runs"]
+    list: RunList
+
+
+class LiveRun(Model):
+    type: Literal["run"]
+    summary: RunSummary
+    strip: Strip | None
+    """At the width asked for and over the whole run."""
+    num_events: int
+    catching_up_s: float | None
+    """Seconds of backlog the agent is still sending, or None when it is current."""
+
+
+class LivePanels(Model):
+    type: Literal["panels"]
+    fills: list[PanelFill]
+
+
+class LiveDeleted(Model):
+    type: Literal["deleted"]
+    run: str
+    name: str
+    deleted_us: int
+
+
+class LiveError(Model):
+    """Something about the request, or one panel that failed; the rest goes on."""
+
+    type: Literal["error"]
+    code: str
+    detail: str
+    request_id: str
+    panel: str = ""
+
+
+ServerMessage = Annotated[LiveRuns | LiveRun | LivePanels | LiveDeleted | LiveError, Field(discriminator="type")]

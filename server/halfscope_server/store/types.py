@@ -1,0 +1,143 @@
+"""Rows and arrays that cross the store's wall.
+
+Everything above the store speaks in these; none of it knows of tables. Must not import sqlalchemy.
+Invariant: arrays of one `Points` or `Rollup` have equal length and ascend by (step, arrival).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+RunState = Literal["waiting", "live", "finished", "failed", "killed", "lost", "superseded"]
+"""`waiting`: no step yet. `failed`: ended by an exception. `killed`: its process vanished. `lost`: contact lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """One run: identity, what the user gave, and the little that lists need without touching points."""
+
+    run_id: str
+    project: str
+    name: str
+    state: RunState
+    tags: Sequence[str]
+    config: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    """Merged `Facts` records: `precision`, `memory`, `scalers`, `optimizers`, `parameters` ..."""
+    created_us: int
+    updated_us: int
+    """Server time of the newest committed frame."""
+    ended_us: int | None
+    outcome: str
+    """What the End record or the sender said: `finished`, `exception`, `killed`, `lost_contact`, `superseded`, or empty."""
+    error_type: str
+    error_message: str
+    last_step: int | None
+    num_attempts: int
+    world_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRow:
+    """One writer of a run, with its cursor."""
+
+    run_id: str
+    stream: str
+    rank: int
+    attempt: int
+    world_size: int
+    host: str
+    pid: int
+    started_us: int
+    forked_from: str
+    epoch: int
+    next: int
+    digest: bytes
+    seen_us: int
+    ended: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesRow:
+    """One series of a run: a name with its labels."""
+
+    run_id: str
+    series_id: int
+    """Same for the same (name, labels) in every run and on every replica: 63 bits of a hash."""
+    name: str
+    labels: Mapping[str, str]
+    unit: str
+    kind: str
+    reduction: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Points:
+    """Raw values of one series, ascending by step."""
+
+    step: NDArray[np.int64]
+    time_us: NDArray[np.int64]
+    value: NDArray[np.float64]
+    """Non-finite values as they came, bit for bit."""
+    rank: NDArray[np.int32]
+    attempt: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollup:
+    """Summaries over buckets of `width` steps, aligned to step 0: bucket k covers [k * width, (k + 1) * width)."""
+
+    width: int
+    step: NDArray[np.int64]
+    """First step of the bucket."""
+    time_us: NDArray[np.int64]
+    """Time of the bucket's first point."""
+    count: NDArray[np.int64]
+    """All points, non-finite ones included."""
+    minimum: NDArray[np.float64]
+    """Over finite values; NaN where there is none. Likewise maximum, total, first, last."""
+    maximum: NDArray[np.float64]
+    total: NDArray[np.float64]
+    first: NDArray[np.float64]
+    last: NDArray[np.float64]
+    num_nan: NDArray[np.int64]
+    num_pos_inf: NDArray[np.int64]
+    num_neg_inf: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRow:
+    """One event, in the order (attempt, step, stream, seq, index)."""
+
+    run_id: str
+    stream: str
+    seq: int
+    """Seq of the record it came in; with stream it is unique."""
+    rank: int
+    attempt: int
+    kind: str
+    step: int
+    time_us: int
+    severity: str
+    where: Sequence[str]
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What one group commit brought, handed to the live hub and the alert evaluator after COMMIT."""
+
+    run_id: str
+    stream: str
+    next: int
+    first_step: int | None
+    last_step: int | None
+    num_points: int
+    num_events: int
+    series_ids: frozenset[int] = field(default_factory=frozenset)
