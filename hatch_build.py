@@ -37,7 +37,9 @@ class WebBuildHook(BuildHookInterface):
         if self._must_build():
             npm = shutil.which("npm")
             if npm is None:
-                raise RuntimeError("npm was not found: install Node >= 20.19, or set HALFSCOPE_SKIP_WEB=1 for an API-only wheel")
+                raise RuntimeError(
+                    "npm was not found: install Node >= 20.19, or set HALFSCOPE_SKIP_WEB=1 for an API-only wheel"
+                )
             for arguments in (["ci"], ["run", "build"]):
                 subprocess.run([npm, *arguments], cwd=Path(self.root, "web"), check=True)
         if (self._dist / "index.html").is_file():

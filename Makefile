@@ -1,0 +1,41 @@
+# Every target works on a clean clone: what it needs is set up first (scripts/setup.py, numbered steps, cheap when done).
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test setup setup-demo serve bench lint format web screenshots clean
+
+help: ## Show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
+
+demo: setup-demo ## Install what is needed, start the server and watch five real trainings live
+	@$(BIN)/halfscope demo $(ARGS)
+
+test: setup ## Install everything and run every check: lint, types, import rules, web, Python and browser tests
+	@$(BIN)/python scripts/checks.py $(GROUPS)
+
+setup: ## Make .venv with everything a developer needs, the built web app, Chromium and PostgreSQL
+	@$(PYTHON) scripts/setup.py dev
+
+setup-demo:
+	@$(PYTHON) scripts/setup.py demo
+
+serve: setup-demo ## Start the server on the embedded SQLite
+	@$(BIN)/halfscope serve $(ARGS)
+
+bench: setup ## Measure speed against baselines in the same run; prints "name value unit" lines, the summary last
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+lint: setup ## Only lint, types and import rules
+	@$(BIN)/python scripts/checks.py lint types imports
+
+format: setup ## Let ruff and Biome rewrite the code in the project's style
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix . && npm --prefix web run format
+
+web: setup-demo ## Build the web app into web/dist
+
+screenshots: setup ## Save every page, light and dark, wide and narrow, into build/screenshots
+	@$(BIN)/python tests/e2e/screenshots.py build/screenshots
+
+clean: ## Remove .venv, the built web app and all caches
+	rm -rf .venv web/node_modules web/dist build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
