@@ -26,6 +26,14 @@ class Problem(Model):
     request_id: str
 
 
+class DeletedProblem(Problem):
+    """Body of 410: the run was here, and somebody deleted it."""
+
+    run: str
+    name: str
+    deleted_us: int
+
+
 class Chip(Model):
     """A piece of a sentence that the server words and the client only lays out."""
 
@@ -100,6 +108,32 @@ class Strip(Model):
     ranges: list[StripRange]
     summary: str
     """One sentence for role=img: "12,400 steps, 6 skips, all probes, no NaN or Inf applied"."""
+    clock: list[tuple[int, int]] = []
+    """(step, time in microseconds) at up to 65 steps, ascending: turns a brushed stretch into times. Empty: not known."""
+
+
+class RugMark(Model):
+    """Events that share a place on the rug: one event, or several closer than 4 px."""
+
+    first_step: int
+    last_step: int
+    count: int
+    role: str
+    """Colour role of the gravest of them."""
+    mark: str
+    """Second channel, as in `EventItem.mark`."""
+    severity: Literal["info", "warning", "critical"]
+    text: str
+    """Read-out: "steps 12,000-12,040: 3 skips, 1 scale growth"."""
+
+
+class Rug(Model):
+    """Every event of a run on one line; the counts of the marks add up to `total`."""
+
+    first_step: int
+    last_step: int
+    total: int
+    marks: list[RugMark]
 
 
 class RunSummary(Model):
@@ -202,6 +236,22 @@ class EventPage(Model):
     next_cursor: str | None
 
 
+class SeriesItem(Model):
+    """One series of a run: a name with its labels."""
+
+    id: str
+    """63 bits, as text because JavaScript's numbers hold 53."""
+    name: str
+    labels: dict[str, str]
+    unit: str
+    kind: str
+    reduction: str
+
+
+class SeriesList(Model):
+    series: list[SeriesItem]
+
+
 class PanelInfo(Model):
     id: str
     title: str
@@ -280,6 +330,23 @@ class SignIn(Model):
 
 class SignedIn(Model):
     expires_us: int
+
+
+class SignInLink(Model):
+    """Opens the web app signed in, once, until it expires. The code stands in the fragment, which browsers never send."""
+
+    url: str
+    code: str
+    expires_us: int
+
+
+class ServerHealth(Model):
+    """Body of /healthz; 200 when `ok`, else 503."""
+
+    ok: bool
+    database: str
+    """`ok`, or what is wrong with it."""
+    writer: str
 
 
 # ---- live messages: client to server -----------------------------------------------------------
