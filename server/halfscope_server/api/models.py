@@ -15,7 +15,7 @@ Number = float | Literal["NaN", "Infinity", "-Infinity"] | None
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class Problem(Model):
@@ -431,3 +431,7 @@ class LiveError(Model):
 
 
 ServerMessage = Annotated[LiveRuns | LiveRun | LivePanels | LiveDeleted | LiveError, Field(discriminator="type")]
+
+CLIENT_MESSAGES: tuple[type[Model], ...] = (WatchRuns, WatchRun, Unwatch)
+SERVER_MESSAGES: tuple[type[Model], ...] = (LiveRuns, LiveRun, LivePanels, LiveDeleted, LiveError)
+"""The members of the two unions, for the OpenAPI document: websockets have no place of their own there."""

@@ -1,0 +1,105 @@
+"""Who may ask: single-use sign-in codes, browser sessions and bearer tokens.
+
+Must not import the routes or read the clock by itself. Invariant: no secret is kept, neither in memory nor in the store, only
+its SHA-256 (they are 256 random bits, so a slow hash would add nothing), and a code is taken at most once even by two requests at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+MAX_OPEN_CODES = 1000
+"""Codes that wait to be used; the oldest is forgotten beyond it, so that asking for links fills no memory."""
+
+
+class CredentialStore(Protocol):
+    """What is asked of the store: rows keyed by the hash of a secret."""
+
+    def find_token(self, token_hash: str) -> str | None: ...
+
+    def put_session(self, session_hash: str, *, created_us: int, expires_us: int) -> None: ...
+
+    def find_session(self, session_hash: str) -> int | None: ...
+
+    def delete_session(self, session_hash: str) -> None: ...
+
+
+def wall_clock_us() -> int:
+    """Microseconds since the epoch."""
+    return time.time_ns() // 1000
+
+
+def digest(secret: str) -> str:
+    """What is kept of a secret."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def new_secret() -> str:
+    """256 random bits as 43 URL-safe characters."""
+    return secrets.token_urlsafe(32)
+
+
+class Authenticator:
+    """Issues and checks credentials against one store.
+
+    Args:
+        store: where sessions and tokens are kept, hashed.
+        code_s: how long a sign-in code is good.
+        session_s: how long a browser stays signed in.
+        clock_us: wall clock; tests pass their own.
+    """
+
+    def __init__(
+        self, store: CredentialStore, *, code_s: int, session_s: int, clock_us: Callable[[], int] = wall_clock_us
+    ) -> None:
+        self._store = store
+        self._code_us = code_s * 1_000_000
+        self._session_us = session_s * 1_000_000
+        self._clock_us = clock_us
+        self._lock = threading.Lock()
+        self._codes: dict[str, int] = {}
+
+    def issue_code(self) -> tuple[str, int]:
+        """A new sign-in code and when it expires (microseconds since the epoch)."""
+        code, expires_us = new_secret(), self._clock_us() + self._code_us
+        with self._lock:
+            self._codes[digest(code)] = expires_us
+            while len(self._codes) > MAX_OPEN_CODES:
+                del self._codes[next(iter(self._codes))]
+        return code, expires_us
+
+    def redeem_code(self, code: str) -> tuple[str, int] | None:
+        """Trades a code for a session.
+
+        Returns:
+            (the session's secret, when it expires), or None: never issued, used before, or too old.
+        """
+        now_us = self._clock_us()
+        with self._lock:
+            expires_us = self._codes.pop(digest(code), 0)
+        if expires_us <= now_us:
+            return None
+        secret = new_secret()
+        until_us = now_us + self._session_us
+        self._store.put_session(digest(secret), created_us=now_us, expires_us=until_us)
+        return secret, until_us
+
+    def session_expiry(self, secret: str) -> int | None:
+        """When this browser's session ends, or None: unknown or over."""
+        expires_us = self._store.find_session(digest(secret))
+        return expires_us if expires_us is not None and expires_us > self._clock_us() else None
+
+    def end_session(self, secret: str) -> None:
+        """Signs a browser out; unknown secrets are fine."""
+        self._store.delete_session(digest(secret))
+
+    def is_token(self, token: str) -> bool:
+        """Whether a bearer token was given out and not revoked."""
+        return self._store.find_token(digest(token)) is not None
+
+
