@@ -1,0 +1,123 @@
+/** Everything the pages ask the server for, with the cache keys that live messages write to. */
+
+import { infiniteQueryOptions, keepPreviousData, QueryClient, queryOptions } from "@tanstack/react-query";
+import { ApiError, api, unwrap } from "./client";
+import type { Window } from "./types";
+
+/** An answer that will not change by asking again. */
+function isFinal(error: Error): boolean {
+  return error instanceof ApiError && error.status >= 400 && error.status < 500;
+}
+
+export function makeQueryClient(): QueryClient {
+  return new QueryClient({
+    defaultOptions: {
+      queries: {
+        // Live messages keep the cache fresh; a request is for what they do not carry.
+        staleTime: 30_000,
+        gcTime: 5 * 60_000,
+        refetchOnWindowFocus: false,
+        // "online" of the browser says nothing about a server on the same machine.
+        networkMode: "always",
+        retry: (count, error) => count < 2 && !isFinal(error),
+        retryDelay: (count) => 400 * 2 ** count,
+      },
+      mutations: { networkMode: "always" },
+    },
+  });
+}
+
+/** Cells of a health strip in a list; the same width for every row, so that the strips compare. */
+export const LIST_STRIP_BINS = 320;
+
+export const themeQuery = queryOptions({
+  queryKey: ["theme"],
+  queryFn: () => unwrap(api.GET("/api/v1/theme")),
+  staleTime: Number.POSITIVE_INFINITY,
+});
+
+export const serverQuery = queryOptions({
+  queryKey: ["server"],
+  queryFn: () => unwrap(api.GET("/api/v1/server")),
+});
+
+export const runsQuery = queryOptions({
+  queryKey: ["runs"],
+  queryFn: () => unwrap(api.GET("/api/v1/runs", { params: { query: { strip_bins: LIST_STRIP_BINS } } })),
+});
+
+export const runQuery = (run: string) =>
+  queryOptions({
+    queryKey: ["run", run],
+    queryFn: () => unwrap(api.GET("/api/v1/runs/{run}", { params: { path: { run }, query: { strip_bins: 800 } } })),
+  });
+
+export const configQuery = (run: string) =>
+  queryOptions({
+    queryKey: ["config", run],
+    queryFn: () => unwrap(api.GET("/api/v1/runs/{run}/config", { params: { path: { run } } })),
+  });
+
+export const panelsQuery = (run: string) =>
+  queryOptions({
+    queryKey: ["panels", run],
+    queryFn: () => unwrap(api.GET("/api/v1/runs/{run}/panels", { params: { path: { run } } })),
+  });
+
+export const panelKey = (run: string, panel: string, window: Window) => ["panel", run, panel, window] as const;
+
+export const panelQuery = (run: string, panel: string, window: Window) =>
+  queryOptions({
+    queryKey: panelKey(run, panel, window),
+    queryFn: ({ signal }) =>
+      unwrap(
+        api.GET("/api/v1/runs/{run}/panels/{panel}", {
+          params: { path: { run, panel }, query: windowQuery(window) },
+          signal,
+        }),
+      ),
+    placeholderData: keepPreviousData,
+  });
+
+export const panelTableQuery = (run: string, panel: string, window: Window) =>
+  queryOptions({
+    queryKey: ["panel-table", run, panel, window],
+    queryFn: () =>
+      unwrap(
+        api.GET("/api/v1/runs/{run}/panels/{panel}/table", {
+          params: { path: { run, panel }, query: windowQuery(window) },
+        }),
+      ),
+    staleTime: 0,
+  });
+
+export const eventsQuery = (run: string, kinds: string[], newestFirst: boolean) =>
+  infiniteQueryOptions({
+    queryKey: ["events", run, kinds, newestFirst],
+    queryFn: ({ pageParam }) =>
+      unwrap(
+        api.GET("/api/v1/runs/{run}/events", {
+          params: {
+            path: { run },
+            query: {
+              newest_first: newestFirst,
+              limit: 100,
+              ...(kinds.length > 0 && { kind: kinds }),
+              ...(pageParam && { cursor: pageParam }),
+            },
+          },
+        }),
+      ),
+    initialPageParam: "",
+    getNextPageParam: (page) => page.next_cursor,
+    placeholderData: keepPreviousData,
+  });
+
+/** A window as query keys: what is not set is left to the server. */
+function windowQuery({ first, last, ...rest }: Window) {
+  return {
+    ...rest,
+    ...(first !== null && first !== undefined && { first }),
+    ...(last !== null && last !== undefined && { last }),
+  };
+}

@@ -1,0 +1,2053 @@
+// Generated from openapi.json by `npm run types`. Do not edit.
+
+export interface paths {
+    "/api/v1/runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Runs
+         * @description Runs that fit the filters, live ones first, then the newest.
+         */
+        get: operations["list_runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Run
+         * @description One run: state, verdict, the numbers of its row and its sentence.
+         */
+        get: operations["get_run"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Run
+         * @description Delete a run with all its data; its agents are told to stop sending it.
+         */
+        delete: operations["delete_run"];
+        options?: never;
+        head?: never;
+        /**
+         * Change Run
+         * @description Rename a run or replace its tags; what is not given stays.
+         */
+        patch: operations["change_run"];
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/config": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Config
+         * @description What the run was started with: configuration, environment, precision, memory.
+         */
+        get: operations["get_config"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Events
+         * @description Events in the order they happened, or newest first.
+         */
+        get: operations["list_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export Run
+         * @description Every recorded row of a run.
+         */
+        get: operations["export_run"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/panels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Panels
+         * @description The panels that have something to show for this run, in the order of the page.
+         */
+        get: operations["list_panels"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/panels/{panel}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Panel
+         * @description A panel whole: skeleton and its first fill.
+         */
+        get: operations["get_panel"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/panels/{panel}/table": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Panel Table
+         * @description The numbers of a panel, for "Show as table".
+         */
+        get: operations["get_panel_table"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/series": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Series
+         * @description Every series of a run.
+         */
+        get: operations["list_series"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/strip": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Strip
+         * @description The health strip of a run or of a part of it.
+         */
+        get: operations["get_strip"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/server": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Server Info
+         * @description Version, address and the three lines of code to begin with.
+         */
+        get: operations["server_info"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Current Session
+         * @description Until when this browser is signed in; a bearer token has no end and answers 0.
+         */
+        get: operations["current_session"];
+        put?: never;
+        /**
+         * Sign In
+         * @description Exchange the code of a sign-in link for a session cookie.
+         */
+        post: operations["sign_in"];
+        /**
+         * Sign Out
+         * @description End this browser's session.
+         */
+        delete: operations["sign_out"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/session/links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create Sign In Link
+         * @description A new single-use sign-in link.
+         */
+        post: operations["create_sign_in_link"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/theme": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Theme
+         * @description Colour roles for light and dark.
+         */
+        get: operations["theme"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+}
+export type webhooks = Record<string, never>;
+export interface components {
+    schemas: {
+        /**
+         * Chip
+         * @description A piece of a sentence that the server words and the client only lays out.
+         */
+        Chip: {
+            /**
+             * Anchor
+             * @description Id of the panel or tab it explains, for a link.
+             * @default
+             */
+            anchor?: string;
+            /**
+             * Code
+             * @description A name of a layer or file: shown in mono, shortened in the middle, whole in the tooltip.
+             * @default false
+             */
+            code?: boolean;
+            /**
+             * Label
+             * @description For a screen reader, where the text does not read well: `loss scale 2 to the 15th, 32,768`.
+             * @default
+             */
+            label?: string;
+            /**
+             * Text
+             * @description As shown: `scale 2¹⁵`.
+             */
+            text: string;
+            /**
+             * Tone
+             * @default plain
+             * @enum {string}
+             */
+            tone?: "plain" | "info" | "warning" | "critical" | "muted";
+            /**
+             * Tooltip
+             * @default
+             */
+            tooltip?: string;
+        };
+        /** ClientMessage */
+        ClientMessage: components["schemas"]["WatchRuns"] | components["schemas"]["WatchRun"] | components["schemas"]["Unwatch"];
+        /** ConfigEntry */
+        ConfigEntry: {
+            /** Key */
+            key: string;
+            /**
+             * Note
+             * @description Where a value is inferred or missing: why.
+             * @default
+             */
+            note?: string;
+            /** Value */
+            value: string;
+        };
+        /** ConfigSection */
+        ConfigSection: {
+            /** Entries */
+            entries: components["schemas"]["ConfigEntry"][];
+            /** Title */
+            title: string;
+        };
+        /**
+         * DeletedProblem
+         * @description Body of 410: the run was here, and somebody deleted it.
+         */
+        DeletedProblem: {
+            /** Code */
+            code: string;
+            /** Deleted Us */
+            deleted_us: number;
+            /** Detail */
+            detail: string;
+            /** Name */
+            name: string;
+            /** Request Id */
+            request_id: string;
+            /** Run */
+            run: string;
+        };
+        /** EventItem */
+        EventItem: {
+            /** Attempt */
+            attempt: number;
+            /** Details */
+            details: {
+                [key: string]: unknown;
+            };
+            /** Id */
+            id: string;
+            /** Kind */
+            kind: string;
+            /**
+             * Mark
+             * @description Second channel: `▾`, `✕`, `△`, `●`.
+             */
+            mark: string;
+            /** Rank */
+            rank: number;
+            /**
+             * Role
+             * @description Colour role of its mark on the rug.
+             */
+            role: string;
+            /**
+             * Severity
+             * @enum {string}
+             */
+            severity: "info" | "warning" | "critical";
+            /** Step */
+            step: number;
+            /**
+             * Text
+             * @description One sentence with the numbers: "Scale 65,536 → 32,768. Non-finite: block.3.mlp.fc2 and 2 more; finite: 14 layers".
+             */
+            text: string;
+            /** Time Us */
+            time_us: number;
+            /**
+             * Title
+             * @description `Skipped step`, `Scale halved`, `Loss is NaN`.
+             */
+            title: string;
+            /** Where */
+            where: string[];
+        };
+        /** EventKind */
+        EventKind: {
+            /** Count */
+            count: number;
+            /** Kind */
+            kind: string;
+            /**
+             * Severity
+             * @enum {string}
+             */
+            severity: "info" | "warning" | "critical";
+            /** Title */
+            title: string;
+        };
+        /** EventPage */
+        EventPage: {
+            /** Events */
+            events: components["schemas"]["EventItem"][];
+            /**
+             * Kinds
+             * @description Every kind that occurs in the range, with its count before the kind filter.
+             */
+            kinds: components["schemas"]["EventKind"][];
+            /** Next Cursor */
+            next_cursor: string | null;
+            /** Total */
+            total: number;
+        };
+        /**
+         * Health
+         * @description The verdict on a run in one word, with the sentence behind it.
+         */
+        Health: {
+            /**
+             * Reasons
+             * @description One line each, worst first; empty for a healthy run.
+             */
+            reasons: string[];
+            /**
+             * Severity
+             * @enum {string}
+             */
+            severity: "ok" | "info" | "warning" | "critical";
+            /**
+             * Word
+             * @enum {string}
+             */
+            word: "healthy" | "settling" | "unhealthy" | "failed" | "waiting" | "unknown";
+        };
+        /** LiveDeleted */
+        LiveDeleted: {
+            /** Deleted Us */
+            deleted_us: number;
+            /** Name */
+            name: string;
+            /** Run */
+            run: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "deleted";
+        };
+        /**
+         * LiveError
+         * @description Something about the request, or one panel that failed; the rest goes on.
+         */
+        LiveError: {
+            /** Code */
+            code: string;
+            /** Detail */
+            detail: string;
+            /**
+             * Panel
+             * @default
+             */
+            panel?: string;
+            /** Request Id */
+            request_id: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "error";
+        };
+        /** LivePanels */
+        LivePanels: {
+            /** Fills */
+            fills: components["schemas"]["PanelFill"][];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "panels";
+        };
+        /** LiveRun */
+        LiveRun: {
+            /**
+             * Catching Up S
+             * @description Seconds of backlog the agent is still sending, or None when it is current.
+             */
+            catching_up_s: number | null;
+            /** Num Events */
+            num_events: number;
+            /** @description At the width asked for and over the whole run. */
+            strip: components["schemas"]["Strip"] | null;
+            summary: components["schemas"]["RunSummary"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "run";
+        };
+        /** LiveRuns */
+        LiveRuns: {
+            list: components["schemas"]["RunList"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "runs";
+        };
+        /**
+         * PanelFigure
+         * @description A panel whole: the validated skeleton once, and its first fill.
+         *
+         *     Colours are roles: a trace carries `meta.role` (line and marker colour), a shape or annotation `name = "role:<role>"`.
+         */
+        PanelFigure: {
+            fill: components["schemas"]["PanelFill"];
+            info: components["schemas"]["PanelInfo"];
+            /** Skeleton */
+            skeleton: {
+                [key: string]: unknown;
+            };
+        };
+        /**
+         * PanelFill
+         * @description What changes from tick to tick. `data[i]` is laid over trace i of the skeleton, `layout` over its layout.
+         */
+        PanelFill: {
+            /** Data */
+            data: {
+                [key: string]: unknown;
+            }[];
+            /**
+             * Empty
+             * @description Why there is nothing to draw, with what to do; the chart is then replaced by it.
+             * @default
+             */
+            empty?: string;
+            /** First Step */
+            first_step: number | null;
+            /**
+             * Headline
+             * @description The newest value in words, beside the title: `2¹⁵`.
+             * @default
+             */
+            headline?: string;
+            /**
+             * Label
+             * @description For role=figure: "Loss scale, run fp16-troubled, steps 0 to 12,400, now 2 to the 15th, 6 skips".
+             */
+            label: string;
+            /** Last Step */
+            last_step: number | null;
+            /** Layout */
+            layout: {
+                [key: string]: unknown;
+            };
+            /** Panel */
+            panel: string;
+            /** Run */
+            run: string;
+            /**
+             * Skeleton Id
+             * @description The skeleton these arrays fit; another one means: fetch the panel again.
+             */
+            skeleton_id: string;
+        };
+        /** PanelInfo */
+        PanelInfo: {
+            /**
+             * Columns
+             * @description Width in the grid of 12.
+             */
+            columns: number;
+            /**
+             * Folded On Phone
+             * @default false
+             */
+            folded_on_phone?: boolean;
+            /** Height Px */
+            height_px: number;
+            /** Id */
+            id: string;
+            /** Order */
+            order: number;
+            /**
+             * Section
+             * @description `overview`, `your metrics`, `memory`, `cost`...
+             */
+            section: string;
+            /** Title */
+            title: string;
+        };
+        /** PanelList */
+        PanelList: {
+            /** Panels */
+            panels: components["schemas"]["PanelInfo"][];
+        };
+        /**
+         * Problem
+         * @description Every error body. `detail` says what was seen, what was expected and what to do.
+         */
+        Problem: {
+            /** Code */
+            code: string;
+            /** Detail */
+            detail: string;
+            /** Request Id */
+            request_id: string;
+        };
+        /** RunConfig */
+        RunConfig: {
+            /** Sections */
+            sections: components["schemas"]["ConfigSection"][];
+        };
+        /** RunList */
+        RunList: {
+            /** Precisions */
+            precisions: string[];
+            /** Projects */
+            projects: string[];
+            /** Runs */
+            runs: components["schemas"]["RunSummary"][];
+            /** Tags */
+            tags: string[];
+            /**
+             * Total
+             * @description Before filters: "0 of 34".
+             */
+            total: number;
+        };
+        /** RunPatch */
+        RunPatch: {
+            /** Name */
+            name?: string | null;
+            /** Tags */
+            tags?: string[] | null;
+        };
+        /**
+         * RunSummary
+         * @description A row of the Runs table; also what the run's header shows.
+         */
+        RunSummary: {
+            /** Attempts */
+            attempts: number;
+            /** Created Us */
+            created_us: number;
+            /**
+             * Demo
+             * @description True shows the banner: numbers are real, speed is not what a GPU gives.
+             */
+            demo: boolean;
+            /** Device */
+            device: string;
+            /** Ended Us */
+            ended_us: number | null;
+            /** First Step */
+            first_step: number | null;
+            health: components["schemas"]["Health"];
+            /** Id */
+            id: string;
+            /** Last Step */
+            last_step: number | null;
+            /** Loss */
+            loss: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /**
+             * Memory Bytes
+             * @description Peak device memory where there is a device, else resident memory.
+             */
+            memory_bytes: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /** Name */
+            name: string;
+            /**
+             * Precision
+             * @description Label as given: `FP32`, `TF32`, `FP16-AMP`, `FP16`, `BF16-AMP`, `BF16`, `mixed`, or empty when not known yet.
+             */
+            precision: string;
+            /**
+             * Precision Role
+             * @description Colour role: `fp32`, `fp16`, `bf16`, `fp8` or empty.
+             */
+            precision_role: string;
+            /** Project */
+            project: string;
+            /** Scale */
+            scale: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /** Sentence */
+            sentence: components["schemas"]["Chip"][];
+            skips: components["schemas"]["Skips"];
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "waiting" | "live" | "finished" | "failed" | "killed" | "lost" | "superseded";
+            /**
+             * State Text
+             * @description `Live`, `Finished`, `Failed: RuntimeError`, `Killed`, `Lost contact 2 min ago`...
+             */
+            state_text: string;
+            /** Steps Per S */
+            steps_per_s: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            strip: components["schemas"]["Strip"] | null;
+            /** Tags */
+            tags: string[];
+            /** Updated Us */
+            updated_us: number;
+            /** World Size */
+            world_size: number;
+        };
+        /**
+         * SeriesItem
+         * @description One series of a run: a name with its labels.
+         */
+        SeriesItem: {
+            /**
+             * Id
+             * @description 63 bits, as text because JavaScript's numbers hold 53.
+             */
+            id: string;
+            /** Kind */
+            kind: string;
+            /** Labels */
+            labels: {
+                [key: string]: string;
+            };
+            /** Name */
+            name: string;
+            /** Reduction */
+            reduction: string;
+            /** Unit */
+            unit: string;
+        };
+        /** SeriesList */
+        SeriesList: {
+            /** Series */
+            series: components["schemas"]["SeriesItem"][];
+        };
+        /** ServerInfo */
+        ServerInfo: {
+            /**
+             * Address
+             * @description What to put into HALFSCOPE_SERVER; shown in the three lines of code of the empty state.
+             */
+            address: string;
+            /**
+             * Database
+             * @enum {string}
+             */
+            database: "sqlite" | "postgresql";
+            /**
+             * Snippet
+             * @description The three lines of code of the empty state, address filled in where it is not the default.
+             */
+            snippet: string;
+            /** Version */
+            version: string;
+            /** Web Version */
+            web_version: string;
+        };
+        /** ServerMessage */
+        ServerMessage: components["schemas"]["LiveRuns"] | components["schemas"]["LiveRun"] | components["schemas"]["LivePanels"] | components["schemas"]["LiveDeleted"] | components["schemas"]["LiveError"];
+        /** SignedIn */
+        SignedIn: {
+            /** Expires Us */
+            expires_us: number;
+        };
+        /** SignIn */
+        SignIn: {
+            /** Code */
+            code: string;
+        };
+        /**
+         * SignInLink
+         * @description Opens the web app signed in, once, until it expires. The code stands in the fragment, which browsers never send.
+         */
+        SignInLink: {
+            /** Code */
+            code: string;
+            /** Expires Us */
+            expires_us: number;
+            /** Url */
+            url: string;
+        };
+        /** Skips */
+        Skips: {
+            /** Longest Streak */
+            longest_streak: number;
+            /** Probe */
+            probe: number;
+            /** Settling */
+            settling: number;
+            /**
+             * Share
+             * @description Skips / attempts, 0..1.
+             */
+            share: number;
+            /**
+             * Single
+             * @description Skips that are neither settling, probe nor part of a streak.
+             */
+            single: number;
+            /** Streak */
+            streak: number;
+            /** Total */
+            total: number;
+        };
+        /**
+         * Strip
+         * @description A health strip lane: one cell per bin of steps; bin k covers first_step + [k, k+1) * (last_step + 1 - first_step) / num_bins.
+         */
+        Strip: {
+            /**
+             * Cells
+             * @description base64 of uint8 per bin: class id.
+             */
+            cells: string;
+            /** Classes */
+            classes: components["schemas"]["StripClass"][];
+            /**
+             * Clock
+             * @description (step, time in microseconds) at up to 65 steps, ascending: turns a brushed stretch into times. Empty: not known.
+             * @default []
+             */
+            clock?: [
+                number,
+                number
+            ][];
+            /** First Step */
+            first_step: number;
+            /**
+             * Heights
+             * @description base64 of uint8 per bin: 0..255 of the lane's height.
+             */
+            heights: string;
+            /** Lane */
+            lane: string;
+            /** Last Step */
+            last_step: number;
+            /** Num Bins */
+            num_bins: number;
+            /** Ranges */
+            ranges: components["schemas"]["StripRange"][];
+            /**
+             * Summary
+             * @description One sentence for role=img: "12,400 steps, 6 skips, all probes, no NaN or Inf applied".
+             */
+            summary: string;
+            /**
+             * Texts
+             * @description Read-out of bins that are not plainly clean.
+             */
+            texts: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * StripClass
+         * @description How a class of the strip is drawn and named. Thresholds and colours live on the server.
+         */
+        StripClass: {
+            /** Id */
+            id: number;
+            /**
+             * Min Px
+             * @default 1
+             */
+            min_px?: number;
+            /** Name */
+            name: string;
+            /**
+             * Rank
+             * @description When two classes fall on one pixel the higher rank is painted over the lower.
+             */
+            rank: number;
+            /**
+             * Role
+             * @description Colour role of the theme.
+             */
+            role: string;
+        };
+        /**
+         * StripRange
+         * @description A bad stretch: what hover and arrow keys read out, and a screen reader lists.
+         */
+        StripRange: {
+            /** First Step */
+            first_step: number;
+            /** Last Step */
+            last_step: number;
+            /**
+             * Severity
+             * @enum {string}
+             */
+            severity: "info" | "warning" | "critical";
+            /** Text */
+            text: string;
+        };
+        /**
+         * Table
+         * @description The same numbers for "Show as table".
+         */
+        Table: {
+            /** Columns */
+            columns: string[];
+            /**
+             * Note
+             * @description Which rows were left out.
+             * @default
+             */
+            note?: string;
+            /** Rows */
+            rows: string[][];
+        };
+        /**
+         * Theme
+         * @description Colour role to CSS colour.
+         */
+        Theme: {
+            /** Dark */
+            dark: {
+                [key: string]: string;
+            };
+            /** Light */
+            light: {
+                [key: string]: string;
+            };
+        };
+        /** Unwatch */
+        Unwatch: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "unwatch";
+        };
+        /**
+         * WatchRun
+         * @description Send this run's summary, strip and these panels now and whenever they change; replaces the former request.
+         */
+        WatchRun: {
+            /**
+             * Events
+             * @description Also tell when there are new events (the page then asks for them).
+             * @default false
+             */
+            events?: boolean;
+            /** Panels */
+            panels: string[];
+            /** Run */
+            run: string;
+            /**
+             * Strip Bins
+             * @default 800
+             */
+            strip_bins?: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "watch_run";
+            /**
+             * @default {
+             *       "x": "step",
+             *       "first": null,
+             *       "last": null,
+             *       "y": "auto",
+             *       "smooth": 0,
+             *       "width_px": 800
+             *     }
+             */
+            window?: components["schemas"]["Window"];
+        };
+        /**
+         * WatchRuns
+         * @description Send the Runs table now and whenever it changes.
+         */
+        WatchRuns: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "watch_runs";
+        };
+        /**
+         * Window
+         * @description Which part, and how it is drawn. `first`/`last` None: the whole run, following its end.
+         */
+        Window: {
+            /**
+             * First
+             * @default null
+             */
+            first?: number | null;
+            /**
+             * Last
+             * @description In steps, or in microseconds since the epoch when x is `time`.
+             * @default null
+             */
+            last?: number | null;
+            /**
+             * Smooth
+             * @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it.
+             * @default 0
+             */
+            smooth?: number;
+            /**
+             * Width Px
+             * @default 800
+             */
+            width_px?: number;
+            /**
+             * X
+             * @default step
+             * @enum {string}
+             */
+            x?: "step" | "time";
+            /**
+             * Y
+             * @default auto
+             * @enum {string}
+             */
+            y?: "linear" | "log" | "auto";
+        };
+    };
+    responses: never;
+    parameters: never;
+    requestBodies: never;
+    headers: never;
+    pathItems: never;
+}
+export type $defs = Record<string, never>;
+export interface operations {
+    list_runs: {
+        parameters: {
+            query?: {
+                /** @description Any of these precision labels */
+                precision?: string[] | null;
+                /** @description Any of these projects */
+                project?: string[] | null;
+                /** @description Words that name, project, id or a tag must contain */
+                search?: string;
+                /** @description Any of these states */
+                state?: ("waiting" | "live" | "finished" | "failed" | "killed" | "lost" | "superseded")[] | null;
+                /** @description Cells of the health strip */
+                strip_bins?: number;
+                /** @description All of these tags */
+                tag?: string[] | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunList"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_run: {
+        parameters: {
+            query?: {
+                /** @description Cells of the health strip */
+                strip_bins?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunSummary"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_run: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    change_run: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunPatch"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunSummary"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_config: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunConfig"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_events: {
+        parameters: {
+            query?: {
+                /** @description next_cursor of the page before */
+                cursor?: string | null;
+                first_step?: number | null;
+                /** @description Any of these kinds; all without it */
+                kind?: string[] | null;
+                last_step?: number | null;
+                limit?: number;
+                newest_first?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventPage"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    export_run: {
+        parameters: {
+            query?: {
+                format?: "jsonl" | "csv";
+                /** @description Kinds of rows; all without it, points alone for CSV */
+                kind?: ("points" | "events" | "sketches")[] | null;
+                /** @description Glob over series names; points alone when given */
+                series?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/jsonl": unknown;
+                    "text/csv": unknown;
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_panels: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PanelList"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_panel: {
+        parameters: {
+            query?: {
+                first?: number | null;
+                /** @description In steps, or in microseconds since the epoch when x is `time`. */
+                last?: number | null;
+                /** @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it. */
+                smooth?: number;
+                width_px?: number;
+                x?: "step" | "time";
+                y?: "linear" | "log" | "auto";
+            };
+            header?: never;
+            path: {
+                /** @description Id of a panel */
+                panel: string;
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PanelFigure"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_panel_table: {
+        parameters: {
+            query?: {
+                first?: number | null;
+                /** @description In steps, or in microseconds since the epoch when x is `time`. */
+                last?: number | null;
+                /** @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it. */
+                smooth?: number;
+                width_px?: number;
+                x?: "step" | "time";
+                y?: "linear" | "log" | "auto";
+            };
+            header?: never;
+            path: {
+                /** @description Id of a panel */
+                panel: string;
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Table"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_series: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SeriesList"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_strip: {
+        parameters: {
+            query?: {
+                /** @description Cells of the health strip */
+                bins?: number;
+                first_step?: number | null;
+                last_step?: number | null;
+            };
+            header?: never;
+            path: {
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Strip"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    server_info: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServerInfo"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    current_session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignedIn"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    sign_in: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SignIn"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignedIn"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    sign_out: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    create_sign_in_link: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignInLink"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    theme: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Theme"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+}

@@ -1,0 +1,29 @@
+/** Short names for the generated types. Hand-written types of server data have no place in this app. */
+
+import type { components } from "./schema";
+
+type Schemas = components["schemas"];
+
+export type Chip = Schemas["Chip"];
+export type ClientMessage = Schemas["ClientMessage"];
+export type EventItem = Schemas["EventItem"];
+export type EventKind = Schemas["EventKind"];
+export type EventPage = Schemas["EventPage"];
+export type Health = Schemas["Health"];
+export type LiveError = Schemas["LiveError"];
+export type LiveRun = Schemas["LiveRun"];
+export type PanelFigure = Schemas["PanelFigure"];
+export type PanelFill = Schemas["PanelFill"];
+export type PanelInfo = Schemas["PanelInfo"];
+export type Problem = Schemas["Problem"];
+export type RunList = Schemas["RunList"];
+export type RunSummary = Schemas["RunSummary"];
+export type ServerMessage = Schemas["ServerMessage"];
+export type Strip = Schemas["Strip"];
+export type StripRange = Schemas["StripRange"];
+export type Theme = Schemas["Theme"];
+export type Window = Schemas["Window"];
+
+/** A measured number: finite, the name of what it is instead, or null where there is none. */
+export type Num = RunSummary["loss"];
+export type Severity = EventItem["severity"];

@@ -1,0 +1,88 @@
+/** Keyboard shortcuts: one listener, a stack of maps, off inside inputs and where an overlay is open. */
+
+import { useEffect, useRef } from "react";
+import { getPrefs } from "./prefs";
+
+export type KeyMap = Record<string, () => void>;
+
+/** Newest last: the innermost page wins. */
+const maps: { current: KeyMap }[] = [];
+/** After `g`, how long the second key may take. */
+const CHORD_MS = 1000;
+let chord: { key: string; until: number } | null = null;
+
+function isTyping(target: EventTarget | null): boolean {
+  if (!(target instanceof HTMLElement)) return false;
+  return target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName);
+}
+
+function onKeyDown(event: KeyboardEvent): void {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || !getPrefs().shortcuts) return;
+  if (isTyping(event.target) || document.querySelector("[role=dialog],[role=alertdialog],[role=menu],[role=listbox]")) return;
+  const inChord = chord !== null && performance.now() < chord.until;
+  const name = inChord && chord ? `${chord.key} ${event.key}` : event.key;
+  chord = null;
+  for (let at = maps.length - 1; at >= 0; at--) {
+    const map = maps[at]?.current ?? {};
+    const action = map[name];
+    if (action) {
+      event.preventDefault();
+      action();
+      return;
+    }
+    if (!inChord && Object.keys(map).some((key) => key.startsWith(`${event.key} `))) {
+      chord = { key: event.key, until: performance.now() + CHORD_MS };
+      return;
+    }
+  }
+}
+
+/** Binds keys while the component is mounted. */
+export function useKeys(map: KeyMap): void {
+  const holder = useRef(map);
+  holder.current = map;
+  useEffect(() => {
+    if (maps.length === 0) addEventListener("keydown", onKeyDown);
+    maps.push(holder);
+    return () => {
+      maps.splice(maps.indexOf(holder), 1);
+      if (maps.length === 0) removeEventListener("keydown", onKeyDown);
+    };
+  }, []);
+}
+
+/** What the help dialog lists; kept beside nothing else, so that help and settings cannot disagree. */
+export const SHORTCUTS: { title: string; keys: [string, string][] }[] = [
+  {
+    title: "Everywhere",
+    keys: [
+      ["?", "This help"],
+      ["/", "Search runs"],
+      ["g r", "Go to Runs"],
+      ["g s", "Go to Settings"],
+      ["m", "Theme: system, light, dark"],
+      ["Esc", "Close, leave a field"],
+    ],
+  },
+  {
+    title: "Lists",
+    keys: [
+      ["j", "Next row"],
+      ["k", "Row before"],
+      ["Enter", "Open the row"],
+    ],
+  },
+  {
+    title: "A run",
+    keys: [
+      ["1 2 3", "Overview, Events, Config"],
+      ["l", "Pause or go live again"],
+      ["[", "Bad stretch before"],
+      ["]", "Next bad stretch"],
+      ["0", "Show the whole run"],
+      ["y", "Vertical axis: automatic, log, linear"],
+      ["t", "Horizontal axis: step, time"],
+      ["s", "Smoothing: off, light, medium, strong"],
+    ],
+  },
+];

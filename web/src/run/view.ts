@@ -1,0 +1,109 @@
+/** How a run is looked at: `x`, `r`, `y`, `s` of the URL, and what that means as a window for the server. */
+
+import { useMemo } from "react";
+import type { Strip, Window } from "../api/types";
+import { setQuery, usePlace } from "../lib/router";
+import type { StepRange } from "../strip/ZoomStrip";
+
+export interface View {
+  x: "step" | "time";
+  y: "auto" | "log" | "linear";
+  smooth: number;
+  /** In steps, or in microseconds where x is `time`; null is the whole run, following its end. */
+  range: [number, number] | null;
+}
+
+export const SMOOTHINGS = [
+  { value: 0, text: "Off" },
+  { value: 0.6, text: "Light" },
+  { value: 0.9, text: "Medium" },
+  { value: 0.97, text: "Strong" },
+];
+export const Y_AXES = [
+  { value: "auto", text: "Auto" },
+  { value: "log", text: "Log" },
+  { value: "linear", text: "Linear" },
+] as const;
+
+export function parseView(query: URLSearchParams): View {
+  const [, from, to] = /^(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)$/.exec(query.get("r") ?? "") ?? [];
+  const range: View["range"] = from && to && Number(from) < Number(to) ? [Number(from), Number(to)] : null;
+  const smooth = Number(query.get("s") ?? 0);
+  const y = query.get("y");
+  return {
+    x: query.get("x") === "time" ? "time" : "step",
+    y: y === "log" || y === "linear" ? y : "auto",
+    smooth: smooth > 0 && smooth < 1 ? smooth : 0,
+    range,
+  };
+}
+
+export function useView(): View {
+  const { query } = usePlace();
+  const text = query.toString();
+  return useMemo(() => parseView(new URLSearchParams(text)), [text]);
+}
+
+/** Zooming makes an entry for Back; a change of style does not. */
+export function setRange(range: View["range"]): void {
+  setQuery({ r: range && `${Math.round(range[0])}-${Math.round(range[1])}` }, { push: true });
+}
+
+export function setY(y: View["y"]): void {
+  setQuery({ y: y === "auto" ? null : y });
+}
+
+export function setSmooth(smooth: number): void {
+  setQuery({ s: smooth > 0 ? String(smooth) : null });
+}
+
+export function toWindow(view: View, widthPx: number): Window {
+  return {
+    x: view.x,
+    first: view.range?.[0] ?? null,
+    last: view.range?.[1] ?? null,
+    y: view.y,
+    smooth: view.smooth,
+    width_px: widthPx,
+  };
+}
+
+type Clock = NonNullable<Strip["clock"]>;
+
+/** A value of one column of the clock at a value of the other, by straight lines between its knots. */
+function convert(clock: Clock, value: number, from: 0 | 1): number | null {
+  const to = from === 0 ? 1 : 0;
+  const head = clock[0];
+  const tail = clock.at(-1);
+  if (!head || !tail) return null;
+  if (value <= head[from]) return head[to];
+  for (let at = 1; at < clock.length; at++) {
+    const [before, after] = [clock[at - 1], clock[at]];
+    if (before && after && value <= after[from]) {
+      const span = after[from] - before[from];
+      return before[to] + (span > 0 ? (value - before[from]) / span : 0) * (after[to] - before[to]);
+    }
+  }
+  return tail[to];
+}
+
+/** The range of the URL in steps, for the strip. Null where it cannot be told. */
+export function toSteps(view: View, clock: Clock): StepRange | null {
+  if (!view.range || view.x === "step") return view.range;
+  const [from, to] = view.range.map((time) => convert(clock, time, 1));
+  return from == null || to == null ? null : [Math.round(from), Math.max(Math.round(from) + 1, Math.round(to))];
+}
+
+/** Steps as a range for the URL, in the units of its x axis. */
+export function fromSteps(x: View["x"], range: StepRange | null, clock: Clock): View["range"] {
+  if (!range || x === "step") return range;
+  const [from, to] = range.map((step) => convert(clock, step, 0));
+  return from == null || to == null || to <= from ? null : [from, to];
+}
+
+/** Changes the x axis and keeps the stretch that is looked at. */
+export function setX(view: View, x: View["x"], clock: Clock): void {
+  if (x === view.x) return;
+  const range = fromSteps(x, toSteps(view, clock), clock);
+  setQuery({ x: x === "time" ? "time" : null, r: range && `${Math.round(range[0])}-${Math.round(range[1])}` });
+}

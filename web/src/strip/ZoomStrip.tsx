@@ -1,0 +1,170 @@
+/** The wide strip of a run with its brush: the page's zoom. Steps in, steps out; what the URL makes of them is not its business. */
+
+import { type KeyboardEvent, type PointerEvent, useRef, useState } from "react";
+import type { Strip as StripData } from "../api/types";
+import { formatCount } from "../lib/format";
+import { Strip } from "./Strip";
+
+export type StepRange = [number, number];
+
+interface ZoomStripProps {
+  strip: StripData;
+  range: StepRange | null;
+  onRange: (range: StepRange | null) => void;
+}
+
+/** A drag shorter than this is a click. */
+const CLICK_PX = 4;
+
+export function ZoomStrip({ strip, range, onRange }: ZoomStripProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const [drag, setDrag] = useState<{ from: number; to: number; startX: number } | null>(null);
+  const first = strip.first_step;
+  const last = Math.max(strip.last_step, first + 1);
+
+  const stepAt = (clientX: number): number => {
+    const area = box.current?.getBoundingClientRect();
+    if (!area || area.width === 0) return first;
+    const share = Math.min(1, Math.max(0, (clientX - area.left) / area.width));
+    return Math.round(first + share * (last - first));
+  };
+  const shareOf = (step: number) => Math.min(1, Math.max(0, (step - first) / (last - first)));
+
+  const onPointerDown = (event: PointerEvent<HTMLDivElement>) => {
+    if (event.button !== 0) return;
+    const at = stepAt(event.clientX);
+    const handle = (event.target as HTMLElement).dataset.handle;
+    // Dragging a handle keeps the other end where it is.
+    const from = handle && range ? (handle === "from" ? range[1] : range[0]) : at;
+    event.currentTarget.setPointerCapture(event.pointerId);
+    setDrag({ from, to: at, startX: handle ? Number.NEGATIVE_INFINITY : event.clientX });
+  };
+  const onPointerMove = (event: PointerEvent) => {
+    if (drag) setDrag({ ...drag, to: stepAt(event.clientX) });
+  };
+  const onPointerUp = (event: PointerEvent) => {
+    if (!drag) return;
+    setDrag(null);
+    if (Math.abs(event.clientX - drag.startX) >= CLICK_PX) onRange(ordered(drag.from, stepAt(event.clientX)));
+  };
+
+  const shown = drag ? ordered(drag.from, drag.to) : range;
+  const [left, right] = shown ? [shareOf(shown[0]), shareOf(shown[1])] : [0, 1];
+  const moveEnd = (end: 0 | 1, to: number) => {
+    const next: StepRange = range ? [...range] : [first, last];
+    next[end] = end === 0 ? Math.max(first, Math.min(to, next[1] - 1)) : Math.min(last, Math.max(to, next[0] + 1));
+    onRange(next[0] <= first && next[1] >= last ? null : next);
+  };
+  return (
+    <div className="zoom">
+      {/* biome-ignore lint/a11y/noStaticElementInteractions: the two sliders do the same from the keyboard */}
+      <div
+        ref={box}
+        className="zoom-area"
+        data-testid="zoom-strip"
+        onPointerDown={onPointerDown}
+        onPointerMove={onPointerMove}
+        onPointerUp={onPointerUp}
+        onPointerCancel={() => setDrag(null)}
+        onDoubleClick={() => onRange(null)}
+      >
+        <Strip strip={strip} height={48} />
+        {shown && (
+          <>
+            <div className="zoom-shade" style={{ left: 0, width: `${left * 100}%` }} />
+            <div className="zoom-shade" style={{ left: `${right * 100}%`, right: 0 }} />
+          </>
+        )}
+        <Handle end="from" at={left} value={shown?.[0] ?? first} limits={[first, last]} onMove={(to) => moveEnd(0, to)} />
+        <Handle end="to" at={right} value={shown?.[1] ?? last} limits={[first, last]} onMove={(to) => moveEnd(1, to)} />
+      </div>
+      <div className="zoom-scale" aria-hidden="true">
+        <span>step {formatCount(strip.first_step)}</span>
+        {shown && (
+          <span className="zoom-range">
+            {formatCount(shown[0])} – {formatCount(shown[1])}
+          </span>
+        )}
+        <span>{formatCount(strip.last_step)}</span>
+      </div>
+      <RangeList strip={strip} onRange={onRange} />
+    </div>
+  );
+}
+
+function ordered(a: number, b: number): StepRange {
+  return a < b ? [a, b] : [b, Math.max(a, b + 1)];
+}
+
+interface HandleProps {
+  end: "from" | "to";
+  at: number;
+  value: number;
+  limits: StepRange;
+  onMove: (to: number) => void;
+}
+
+function Handle({ end, at, value, limits: [first, last], onMove }: HandleProps) {
+  const onKeyDown = (event: KeyboardEvent) => {
+    const percent = Math.max(1, Math.round((last - first) / 100)) * (event.shiftKey ? 10 : 1);
+    const to = { ArrowLeft: value - percent, ArrowRight: value + percent, Home: first, End: last }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    onMove(to);
+  };
+  return (
+    <div
+      className={`zoom-handle zoom-handle-${end}`}
+      data-handle={end}
+      role="slider"
+      tabIndex={0}
+      aria-label={end === "from" ? "Zoom from step" : "Zoom to step"}
+      aria-valuemin={first}
+      aria-valuemax={last}
+      aria-valuenow={value}
+      aria-valuetext={`step ${formatCount(value)}`}
+      style={{ left: `${at * 100}%` }}
+      onKeyDown={onKeyDown}
+    />
+  );
+}
+
+/** The bad stretches as a list for the keyboard: one tab stop, arrows between them, Enter zooms. Seen while it has the focus. */
+function RangeList({ strip, onRange }: Pick<ZoomStripProps, "strip" | "onRange">) {
+  const [active, setActive] = useState(0);
+  const list = useRef<HTMLOListElement>(null);
+  if (strip.ranges.length === 0) return null;
+  const chosen = Math.min(active, strip.ranges.length - 1);
+  const onKeyDown = (event: KeyboardEvent) => {
+    const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    const next = Math.min(strip.ranges.length - 1, Math.max(0, chosen + step));
+    setActive(next);
+    list.current?.querySelectorAll("button")[next]?.focus();
+  };
+  return (
+    <ol ref={list} className="range-list" aria-label="Bad stretches" onKeyDown={onKeyDown}>
+      {strip.ranges.map((range, at) => (
+        <li key={`${range.first_step}-${range.text}`}>
+          <button
+            type="button"
+            tabIndex={at === chosen ? 0 : -1}
+            onFocus={() => setActive(at)}
+            onClick={() => onRange(around(strip, range.first_step, range.last_step))}
+          >
+            {range.text}
+          </button>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+/** A stretch with room on both sides, inside the run. */
+export function around(strip: StripData, first: number, last: number): StepRange {
+  const room = Math.max(10, Math.round((last - first) / 2), Math.round((strip.last_step - strip.first_step) / 100));
+  const from = Math.max(strip.first_step, first - room);
+  return [from, Math.max(from + 1, Math.min(strip.last_step, last + room))];
+}
