@@ -150,7 +150,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     run_id: str
     stream: str
     info: StreamInfo
-    versions: list[int] = [1]
+    versions: list[int] = msgspec.field(default_factory=lambda: [1])
     """Protocol versions the agent speaks; the server picks the highest it knows."""
     first_seq: int = 0
     """Seq of a new stream's first record (a fork starts after its ancestor's acknowledged part)."""

@@ -1,0 +1,136 @@
+"""The memory ring between the training thread and the journal thread.
+
+The training thread only appends (one deque append: no lock, no system call); the journal thread drains and turns rows
+into columns. Must not import torch. Invariant: what is appended leaves in the order it came, or is counted as
+dropped.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from halfscope.wire.messages import Column, Points
+
+MAX_ROWS = 50_000
+"""Some 60 MB at ten values a row: reached only if the journal thread is stuck in a write for minutes."""
+
+MAX_ROWS_PER_RECORD = 512
+"""Keeps a record of fifteen series near the 64 KiB at which a frame is cut."""
+MAX_POINTS_PER_RECORD = 16_384
+
+Row = tuple[int, int, Sequence[tuple[int, float]]]
+"""(step, time in microseconds, (series, value) pairs)."""
+
+
+class Ring:
+    """Rows and other items in the order they came."""
+
+    def __init__(self, max_rows: int = MAX_ROWS) -> None:
+        self._items: deque[Any] = deque()
+        self._max_rows = max_rows
+        self.append = self._items.append
+        """For what is rare and never dropped: events, facts, declarations."""
+        self.num_dropped_rows = 0
+        self.num_dropped_points = 0
+
+    def row(self, row: Row) -> None:
+        """For what comes every step; dropped and counted while the ring is full."""
+        if len(self._items) < self._max_rows:
+            self.append(row)
+        else:
+            self.num_dropped_rows += 1
+            self.num_dropped_points += len(row[2])
+
+    def take_dropped(self) -> tuple[int, int]:
+        """(rows, points) dropped since the last call."""
+        dropped = self.num_dropped_rows, self.num_dropped_points
+        self.num_dropped_rows -= dropped[0]
+        self.num_dropped_points -= dropped[1]
+        return dropped
+
+    def drain(self) -> Iterator[Any]:
+        """What has been appended until now: runs of rows as lists, everything else one by one."""
+        rows: list[Row] = []
+        num_points = 0
+        for _ in range(len(self._items)):
+            item = self._items.popleft()
+            is_row = isinstance(item, tuple)
+            if is_row:
+                rows.append(item)
+                num_points += len(item[2])
+                if len(rows) < MAX_ROWS_PER_RECORD and num_points < MAX_POINTS_PER_RECORD:
+                    continue
+            if rows:
+                yield rows
+                rows, num_points = [], 0
+            if not is_row:
+                yield item
+        if rows:
+            yield rows
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+def to_points(rows: Iterable[Row]) -> Points:
+    """Rows as columns, ascending by step. Rows of one step become one row where no series would stand twice in it.
+
+    Raises:
+        TypeError, OverflowError: a step or value that is no number, or a step beyond 64 bits.
+    """
+    steps: list[int] = []
+    times_us: list[int] = []
+    columns: dict[int, tuple[array[int], array[float]]] = {}
+    seen: set[int] = set()
+    for step, time_us, values in _ascending(rows):
+        sids = {sid for sid, _ in values}
+        if not steps or step != steps[-1] or not seen.isdisjoint(sids):
+            steps.append(step)
+            times_us.append(time_us)
+            seen = set()
+        seen |= sids
+        row = len(steps) - 1
+        for sid, value in values:
+            column = columns.get(sid)
+            if column is None:
+                column = columns[sid] = (array("I"), array("d"))
+            column[0].append(row)
+            column[1].append(value)
+    return Points(
+        steps=_little_endian(array("q", steps)),
+        times_us=_little_endian(array("q", times_us)),
+        columns=[
+            Column(
+                sid=sid,
+                values=_little_endian(values),
+                rows=b"" if len(numbers) == len(steps) else _little_endian(numbers),
+            )
+            for sid, (numbers, values) in sorted(columns.items())
+        ],
+    )
+
+
+def _ascending(rows: Iterable[Row]) -> Sequence[Row]:
+    rows = list(rows)
+    if any(later[0] < earlier[0] for earlier, later in pairwise(rows)):
+        rows.sort(key=_step)  # stable: rows of one step stay in the order they came
+    return rows
+
+
+def _step(row: Row) -> int:
+    return row[0]
+
+
+def _little_endian(values: array[int] | array[float]) -> bytes:
+    if sys.byteorder == "big":
+        values = values[:]
+        values.byteswap()
+    return values.tobytes()
+
+
+assert array("I").itemsize == 4
