@@ -363,6 +363,8 @@ class Window(Model):
     smooth: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Weight of the exponential moving average; 0: off. The raw line stays visible behind it."""
     width_px: Annotated[int, Field(ge=50, le=4000)] = 800
+    utc_offset_min: Annotated[int, Field(ge=-18 * 60, le=18 * 60)] = 0
+    """Minutes to add to UTC for the viewer's local time on the time axis."""
 
 
 class WatchRuns(Model):
