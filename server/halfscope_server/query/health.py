@@ -1,0 +1,191 @@
+"""The verdict on a run: one word, and one line for each reason.
+
+Owns what counts as unhealthy. Must not import plotly. Invariant: settling and probe skips, and whatever else a healthy
+scaler does, never make a run unhealthy; NaN or Inf that was applied always does, however long ago.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from halfscope_server.query.events import origin_words
+from halfscope_server.query.format import integer, plural, power_of_two
+from halfscope_server.query.kinds import SEVERITIES
+from halfscope_server.query.skips import SETTLING, STREAK, Streak
+from halfscope_server.query.strip import APPLIED, LOSS_APPLIED, LOSS_CAUGHT
+from halfscope_server.query.view import RunView
+
+Word = Literal["healthy", "settling", "unhealthy", "failed", "waiting", "unknown"]
+Severity = Literal["ok", "info", "warning", "critical"]
+
+SETTLED_AFTER = 50
+"""Clean steps in a row after which a scale has settled; the agent's own rule."""
+RECENT_SHARE, RECENT_STEPS = 0.1, 200
+"""A trouble that is over counts while it lies within the last tenth of the run, or its last 200 steps."""
+STREAK_SHARE = 0.01
+"""Share of steps skipped in streaks from which on a run is unhealthy however long ago they were."""
+POISONED_TAIL = 20
+"""So many losses on end, all non-finite after a non-finite step was applied: the weights are lost."""
+_JUDGED_SERIES = ("loss", "grad.norm", "amp.scale", "amp.skipped")
+_WARNING_KINDS = {
+    "update_missing": "scaler.update() is missing after scaler.step(): the scale cannot move",
+    "unwatched_scaler": "a scaler that was not given to watch() steps a watched optimizer: its skips are not seen",
+    "lost": "some records were lost: the picture has gaps",
+}
+_CRITICAL_KINDS = {"half_precision_parameters": "parameters in half precision under a loss scaler"}
+_INFO_KINDS = {"agent_degraded": "a probe failed and was detached; training was not touched"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """Mirrors the API."""
+
+    word: Word
+    severity: Severity
+    reasons: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reason:
+    severity: Severity
+    text: str
+
+
+def judge(view: RunView) -> Health:
+    """The verdict on a run as it stands."""
+    row = view.row
+    reasons = view.memo("health reasons", lambda: _numeric_reasons(view))
+    if row.state == "failed":
+        error = (
+            f"{row.error_type}: {row.error_message}" if row.error_message else row.error_type or "an exception ended it"
+        )
+        return _verdict("failed", [_Reason(severity="critical", text=error[:300]), *reasons])
+    if row.state == "killed":
+        where = f" after step {integer(row.last_step)}" if row.last_step is not None else " before its first step"
+        return _verdict("failed", [_Reason(severity="critical", text=f"its process vanished{where}"), *reasons])
+    if view.span is None:
+        return _verdict("waiting", reasons)
+    poisoned = view.memo("poisoned", lambda: _poisoned(view))
+    if poisoned:
+        return _verdict("failed", [_Reason(severity="critical", text=poisoned), *reasons])
+    if any(reason.severity in ("warning", "critical") for reason in reasons):
+        return _verdict("unhealthy", reasons)
+    if row.state in ("live", "waiting") and _is_settling(view):
+        text = "the loss scale is still settling: skips are normal until 50 clean steps in a row"
+        return _verdict("settling", [_Reason(severity="info", text=text), *reasons])
+    if not view.has(*_JUDGED_SERIES):
+        text = "no loss, gradient norm or loss scale is recorded"
+        return _verdict("unknown", [_Reason(severity="info", text=text), *reasons])
+    return _verdict("healthy", reasons)
+
+
+def _verdict(word: Word, reasons: list[_Reason]) -> Health:
+    order = [*reversed(SEVERITIES), "ok"]
+    ranked = sorted(reasons, key=lambda reason: order.index(reason.severity))
+    fallback: Severity = "info" if word in ("settling", "unknown", "waiting") else "ok"
+    return Health(
+        word=word, severity=ranked[0].severity if ranked else fallback, reasons=[reason.text for reason in ranked]
+    )
+
+
+def _numeric_reasons(view: RunView) -> list[_Reason]:
+    reasons = [*_applied_reasons(view), *_streak_reasons(view), *_caught_reasons(view), *_scale_reasons(view)]
+    for severity, kinds in (("critical", _CRITICAL_KINDS), ("warning", _WARNING_KINDS), ("info", _INFO_KINDS)):
+        reasons += [
+            _Reason(severity=severity, text=text)  # type: ignore[arg-type]  # the three words of the tuple above
+            for kind, text in kinds.items()
+            if view.event_counts.get(kind)
+        ]
+    return reasons
+
+
+def recent_from(view: RunView) -> int:
+    """First step that counts as recent; 0 before the first."""
+    if not view.attempts:
+        return 0
+    span = view.attempts[-1].span
+    return span.last_step - max(RECENT_STEPS, int(RECENT_SHARE * span.num_steps)) + 1
+
+
+def _applied_reasons(view: RunView) -> list[_Reason]:
+    applied = view.bad.of(APPLIED, LOSS_APPLIED)
+    if not applied.size:
+        return []
+    first, count = int(applied.step[0]), applied.size
+    where = f"at step {integer(first)}" if count == 1 else f"in {plural(count, 'step')}, first at step {integer(first)}"
+    return [_Reason(severity="critical", text=f"NaN or Inf was applied {where}")]
+
+
+def _caught_reasons(view: RunView) -> list[_Reason]:
+    caught = view.bad.of(LOSS_CAUGHT)
+    if not caught.size:
+        return []
+    last = int(caught.step[-1])
+    share_caught = caught.size / max(1, view.num_attempted_steps)
+    grave = last >= recent_from(view) or share_caught > STREAK_SHARE
+    text = f"the loss was NaN or Inf in {plural(caught.size, 'step')}, last at step {integer(last)}"
+    text += "; the scaler withheld them"
+    return [_Reason(severity="warning" if grave else "info", text=text)]
+
+
+def _streak_reasons(view: RunView) -> list[_Reason]:
+    streaks = view.streaks
+    if not streaks:
+        return []
+    skipped = view.skips.of(STREAK)
+    newest, recent = streaks[-1], recent_from(view)
+    if newest.is_open and view.row.state in ("live", "waiting"):
+        return [_Reason(severity="warning", text=_streak_text(newest, skipped.size, "since", view))]
+    grave = newest.is_open or newest.last_step >= recent
+    grave = grave or skipped.size / max(1, view.num_attempted_steps) > STREAK_SHARE
+    return [_Reason(severity="warning" if grave else "info", text=_streak_text(newest, skipped.size, "from", view))]
+
+
+def _streak_text(newest: Streak, num_skipped: int, word: str, view: RunView) -> str:
+    """`a streak of skips since step 1,204 (88 skips)`, with its origin where that is known."""
+    if len(view.streaks) > 1:
+        text = f"{plural(len(view.streaks), 'streak')} of skips ({plural(num_skipped, 'skip')}), "
+        text += f"the last {word} step {integer(newest.first_step)}"
+    else:
+        text = f"a streak of skips {word} step {integer(newest.first_step)} ({plural(num_skipped, 'skip')})"
+    if word == "from":
+        text += f" to {integer(newest.last_step)}"
+    origin = origin_words(newest.origin, newest.origin_layer).rstrip(".")
+    return f"{text}; {origin[:1].lower()}{origin[1:]}" if origin else text
+
+
+def _scale_reasons(view: RunView) -> list[_Reason]:
+    scale = view.latest("amp.scale_next")
+    scale = view.latest("amp.scale") if scale is None else scale
+    if scale is None or not scale < 1:
+        return []
+    text = f"the loss scale fell to {power_of_two(scale)}, below 1: it makes gradients smaller"
+    text += " and cannot be what overflows"
+    return [_Reason(severity="warning", text=text)]
+
+
+def _poisoned(view: RunView) -> str:
+    """Why the weights are taken for lost, or nothing: NaN was applied, and no finite loss has come since."""
+    applied = view.bad.of(APPLIED, LOSS_APPLIED)
+    losses = view.named("loss")
+    if not applied.size or not losses:
+        return ""
+    value = view.tail(losses[0]).value
+    if value.size < POISONED_TAIL or np.isfinite(value[-POISONED_TAIL:]).any():
+        return ""
+    finite = np.flatnonzero(np.isfinite(value))
+    # Only the newest steps were read; without a finite one among them it may have begun earlier.
+    length = int(value.size - 1 - finite[-1]) if finite.size else value.size
+    more = "" if finite.size else " or more"
+    return f"the loss has been NaN or Inf for the last {plural(length, 'step')}{more}: the weights are lost"
+
+
+def _is_settling(view: RunView) -> bool:
+    skips = view.skips
+    if not skips.size or not view.attempts or skips.kind[-1] != SETTLING:
+        return False
+    newest = view.attempts[-1]
+    return bool(skips.attempt[-1] == newest.number and newest.span.last_step - skips.step[-1] < SETTLED_AFTER)

@@ -1,0 +1,324 @@
+"""One series over one window, ready to draw.
+
+Owns the choice between raw points and rollups, the joining of attempts and the combining of ranks. Must not import
+plotly. Invariant: whatever the width of the window, the smallest and the largest finite value of the series in it are
+drawn, and its non-finite values are all counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfscope_server.query import downsample as down
+from halfscope_server.query.downsample import BadMarks, Band, Buckets, Curve
+from halfscope_server.query.view import ROLLUP_WIDTH, Piece, RunView
+from halfscope_server.query.window import MARK_PX, MAX_POINTS, Span, Window
+from halfscope_server.store.types import Points, Rollup, SeriesRow
+
+NUM_BUCKETS = MAX_POINTS // 2
+"""Stretches of a wide window. Two thousand pixels hold them four pixels wide, so a spike of one step is seen."""
+MAX_GHOSTS = 2
+RAW_STEPS = NUM_BUCKETS * ROLLUP_WIDTH
+"""Up to so many steps raw points are read; beyond, rollups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A series as it is drawn."""
+
+    series: SeriesRow
+    curve: Curve
+    """The run's line: raw points, extremes of stretches, or means of stretches (then with a band)."""
+    band: Band | None
+    """Smallest and largest behind the line: of the steps of a stretch, or over ranks."""
+    smooth: Curve | None
+    """The moving average, where asked for; `curve` and `band` stay behind it."""
+    ghosts: tuple[Curve, ...]
+    """What later attempts did again, newest last; at most `MAX_GHOSTS`."""
+    bad: BadMarks
+    is_held: bool
+    """A value that holds until it changes: drawn in steps."""
+    minimum: float | None
+    """Over finite values in the window, ghosts left out."""
+    maximum: float | None
+    num_points: int
+    """Points recorded in the window, non-finite ones included, ghosts left out."""
+    bucket_steps: int
+    """Steps per drawn place; 1: every point was looked at."""
+
+    @property
+    def is_empty(self) -> bool:
+        """No finite value and no mark."""
+        return self.curve.size == 0 and self.bad.step.size == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A piece of an attempt, read."""
+
+    curve: Curve
+    band: Band | None
+    means: Curve
+    bad: BadMarks
+    count: int
+
+
+def read_line(view: RunView, series: SeriesRow, window: Window) -> Line | None:
+    """A series over a window; None before the run has a step. Remembered by the view."""
+    # Everything of the window that changes what is read.
+    key = ("line", series.series_id, window.x, window.first, window.last, window.smooth, window.width_px)
+    return view.memo(key, lambda: _read_line(view, series, window))
+
+
+def _read_line(view: RunView, series: SeriesRow, window: Window) -> Line | None:
+    span = view.resolve(window)
+    if span is None:
+        return None
+    pieces = view.pieces(span)
+    width = bucket_width(view, series, span)
+    held = series.kind == "state"
+    parts = [_read_part(view, series, piece, width, held) for piece in pieces if not piece.is_ghost]
+    done_again = [piece for piece in pieces if piece.is_ghost][-MAX_GHOSTS:]
+    ghosts = [_read_part(view, series, piece, width, held) for piece in done_again]
+    if window.x == "time":
+        parts, ghosts = [_cut(part, window) for part in parts], [_cut(part, window) for part in ghosts]
+    curve = _limit(_joined([part.curve for part in parts]), held)
+    band = _joined_band([part.band for part in parts if part.band is not None])
+    if band is not None and band.step.size > MAX_POINTS:
+        band = _thin_band(band)
+    extremes = [curve.value] if band is None or band.step.size == 0 else [curve.value, band.low, band.high]
+    everything = np.concatenate(extremes)
+    return Line(
+        series=series,
+        curve=curve,
+        band=band,
+        smooth=_smooth(parts, window.smooth) if window.smooth > 0 and not held else None,
+        ghosts=tuple(_limit(part.curve, held) for part in ghosts),
+        bad=down.merge_marks(down.join_marks([part.bad for part in parts]), span, max(10, window.width_px // MARK_PX)),
+        is_held=held,
+        minimum=float(everything.min()) if everything.size else None,
+        maximum=float(everything.max()) if everything.size else None,
+        num_points=sum(part.count for part in parts),
+        bucket_steps=width,
+    )
+
+
+def bucket_width(view: RunView, series: SeriesRow, span: Span) -> int:
+    """Steps per drawn place over a span: 1 for raw points, else a multiple of 64."""
+    if span.num_steps <= RAW_STEPS:
+        return 1
+    wanted = -(-span.num_steps // NUM_BUCKETS)
+    width = -(-wanted // ROLLUP_WIDTH) * ROLLUP_WIDTH
+    if series.kind == "state":
+        width *= 2  # Four corners a stretch instead of two.
+    rollup = view.memo(
+        ("rollup", series.series_id, width, span.first_step, span.last_step, None),
+        lambda: view.store.rollup(
+            view.run_id, series.series_id, width, first_step=span.first_step, last_step=span.last_step
+        ),
+    )
+    # A series logged now and then has few points however wide the window is.
+    return 1 if int(rollup.count.sum()) <= MAX_POINTS else width
+
+
+def _read_part(view: RunView, series: SeriesRow, piece: Piece, width: int, held: bool) -> _Part:
+    span = piece.span
+    if width == 1:
+        points = view.store.points(
+            view.run_id, series.series_id, first_step=span.first_step, last_step=span.last_step, attempt=piece.attempt
+        )
+        return _raw_part(points, series, held)
+    # Stretches are aligned to step, so the first and last may hold steps from outside the piece: less than a pixel of
+    # them.
+    rollup = view.store.rollup(
+        view.run_id,
+        series.series_id,
+        width,
+        first_step=span.first_step,
+        last_step=span.last_step,
+        attempt=piece.attempt,
+    )
+    return _rollup_part(rollup, series, held, span, len(view.ranks))
+
+
+# ---- raw points ------------------------------------------------------------------------------
+
+
+def _raw_part(points: Points, series: SeriesRow, held: bool) -> _Part:
+    bad = down.bad_marks(points.step, points.time_us, points.value)
+    finite = np.isfinite(points.value)
+    several = points.rank.size > 0 and bool((points.rank != points.rank[0]).any())
+    if several:
+        curve, band = _over_ranks(points, finite, series.reduction)
+    else:
+        curve, band = _last_of_step(points, finite), None
+    means = curve
+    if held:
+        curve = down.changes(curve.step, curve.time_us, curve.value)
+    elif curve.size > MAX_POINTS:
+        width = -(-int(curve.step[-1] - curve.step[0] + 1) // NUM_BUCKETS)
+        buckets = down.bucketed(curve.step, curve.time_us, curve.value, width)
+        means = Curve(step=buckets.step, time_us=buckets.time_us, value=buckets.mean)
+        curve = down.thin(curve.step, curve.time_us, curve.value)
+    if band is not None and band.step.size > MAX_POINTS:
+        band = _thin_band(band)
+    return _Part(curve=curve, band=band, means=means, bad=bad, count=int(points.step.size))
+
+
+def _last_of_step(points: Points, finite: NDArray[np.bool_]) -> Curve:
+    """One value per step: of a value that was sent twice the later counts."""
+    step, time, value = points.step[finite], points.time_us[finite], points.value[finite]
+    last = np.ones(step.size, np.bool_)
+    last[:-1] = step[1:] != step[:-1]
+    return Curve(step=step[last], time_us=time[last], value=value[last])
+
+
+def _over_ranks(points: Points, finite: NDArray[np.bool_], reduction: str) -> tuple[Curve, Band | None]:
+    """One value per step over the ranks that have a finite one, with the smallest and largest of them."""
+    order = np.lexsort((points.rank, points.step))
+    order = order[finite[order]]
+    step, time, value, rank = points.step[order], points.time_us[order], points.value[order], points.rank[order]
+    newest = np.ones(step.size, np.bool_)
+    newest[:-1] = (step[1:] != step[:-1]) | (rank[1:] != rank[:-1])
+    step, time, value = step[newest], time[newest], value[newest]
+    if step.size == 0:
+        return down.empty_curve(), None
+    starts = np.flatnonzero(np.diff(step, prepend=step[0] - 1))
+    counts = np.diff(np.append(starts, step.size))
+    low, high = np.minimum.reduceat(value, starts), np.maximum.reduceat(value, starts)
+    with np.errstate(over="ignore"):
+        total = np.add.reduceat(value, starts)
+    largest = np.finfo(np.float64).max
+    reduced = {
+        "mean": down.safe_mean(total, counts, low, high),
+        "sum": np.clip(total, -largest, largest),
+        "min": low,
+        "max": high,
+    }.get(reduction, value[starts])
+    curve = Curve(step=step[starts], time_us=time[starts], value=reduced)
+    if reduction == "sum":
+        return curve, None  # A rank's part lies far below the sum.
+    return curve, Band(step=curve.step, time_us=curve.time_us, low=low, high=high)
+
+
+def _thin_band(band: Band) -> Band:
+    width = -(-int(band.step[-1] - band.step[0] + 1) // NUM_BUCKETS)
+    low = down.bucketed(band.step, band.time_us, band.low, width)
+    high = down.bucketed(band.step, band.time_us, band.high, width)
+    return Band(step=low.step, time_us=low.time_us, low=low.minimum, high=high.maximum)
+
+
+# ---- rollups ---------------------------------------------------------------------------------
+
+
+def _rollup_part(rollup: Rollup, series: SeriesRow, held: bool, span: Span, num_ranks: int) -> _Part:
+    num_bad = rollup.num_nan + rollup.num_pos_inf + rollup.num_neg_inf
+    is_bad = num_bad > 0
+    step = np.maximum(rollup.step, span.first_step)
+    bad = BadMarks(
+        step=step[is_bad],
+        last_step=np.minimum(rollup.step[is_bad] + rollup.width - 1, span.last_step),
+        time_us=rollup.time_us[is_bad],
+        num_nan=rollup.num_nan[is_bad],
+        num_pos_inf=rollup.num_pos_inf[is_bad],
+        num_neg_inf=rollup.num_neg_inf[is_bad],
+    )
+    finite = (rollup.count - num_bad) > 0
+    count = (rollup.count - num_bad)[finite]
+    minimum, maximum = rollup.minimum[finite], rollup.maximum[finite]
+    mean = down.safe_mean(rollup.total[finite], count, minimum, maximum)
+    buckets = Buckets(
+        step=step[finite],
+        time_us=rollup.time_us[finite],
+        count=count,
+        minimum=minimum,
+        maximum=maximum,
+        mean=mean,
+        first=rollup.first[finite],
+        last=rollup.last[finite],
+    )
+    total = int(rollup.count.sum())
+    if held:
+        curve = down.corners(buckets, rollup.width)
+        return _Part(curve=curve, band=None, means=curve, bad=bad, count=total)
+    if series.reduction == "sum" and num_ranks > 1:
+        mean, minimum, maximum = mean * num_ranks, minimum * num_ranks, maximum * num_ranks
+    curve = Curve(step=buckets.step, time_us=buckets.time_us, value=_middle(series, buckets, mean))
+    band = Band(step=buckets.step, time_us=buckets.time_us, low=minimum, high=maximum)
+    return _Part(curve=curve, band=band, means=curve, bad=bad, count=total)
+
+
+def _middle(series: SeriesRow, buckets: Buckets, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What stands for a stretch between its extremes."""
+    return buckets.last if series.kind == "counter" else mean
+
+
+# ---- joining ---------------------------------------------------------------------------------
+
+
+def _joined(curves: list[Curve]) -> Curve:
+    if len(curves) == 1:
+        return curves[0]
+    if not curves:
+        return down.empty_curve()
+    return Curve(
+        step=np.concatenate([c.step for c in curves]),
+        time_us=np.concatenate([c.time_us for c in curves]),
+        value=np.concatenate([c.value for c in curves]),
+    )
+
+
+def _joined_band(bands: list[Band]) -> Band | None:
+    if not bands:
+        return None
+    return Band(
+        step=np.concatenate([b.step for b in bands]),
+        time_us=np.concatenate([b.time_us for b in bands]),
+        low=np.concatenate([b.low for b in bands]),
+        high=np.concatenate([b.high for b in bands]),
+    )
+
+
+def _limit(curve: Curve, held: bool) -> Curve:
+    """At most `MAX_POINTS`, whatever the pieces added up to."""
+    if curve.size <= MAX_POINTS:
+        return curve
+    step, time, value = curve.step, curve.time_us, curve.value
+    if not held:
+        return down.thin(step, time, value)
+    width = -(-int(step[-1] - step[0] + 1) // (NUM_BUCKETS // 2))
+    corners = down.corners(down.bucketed(step, time, value, width), width)
+    return corners if corners.size <= MAX_POINTS else down.thin(corners.step, corners.time_us, corners.value)
+
+
+def _smooth(parts: list[_Part], weight: float) -> Curve:
+    means = _joined([part.means for part in parts])
+    if means.size > MAX_POINTS:
+        width = -(-int(means.step[-1] - means.step[0] + 1) // NUM_BUCKETS)
+        buckets = down.bucketed(means.step, means.time_us, means.value, width)
+        means = Curve(step=buckets.step, time_us=buckets.time_us, value=buckets.mean)
+    return Curve(step=means.step, time_us=means.time_us, value=down.smoothed(means.value, weight))
+
+
+def _cut(part: _Part, window: Window) -> _Part:
+    """Only what lies in a window of time."""
+    first = -np.inf if window.first is None else window.first
+    last = np.inf if window.last is None else window.last
+
+    def inside(time_us: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return (time_us >= first) & (time_us <= last)
+
+    def cut(curve: Curve) -> Curve:
+        keep = inside(curve.time_us)
+        return Curve(step=curve.step[keep], time_us=curve.time_us[keep], value=curve.value[keep])
+
+    band, bad = part.band, part.bad
+    if band is not None:
+        keep = inside(band.time_us)
+        band = Band(step=band.step[keep], time_us=band.time_us[keep], low=band.low[keep], high=band.high[keep])
+    keep = inside(bad.time_us)
+    bad = BadMarks(**{name: getattr(bad, name)[keep] for name in BadMarks.__slots__})
+    return _Part(curve=cut(part.curve), band=band, means=cut(part.means), bad=bad, count=part.count)

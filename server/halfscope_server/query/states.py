@@ -1,0 +1,53 @@
+"""What a run's state is called.
+
+Owns the words for live, finished, failed and the rest, and for precision labels. Must not import the store's tables.
+Invariant: the same state reads the same on every page.
+"""
+
+from __future__ import annotations
+
+from halfscope_server.query.format import ago
+from halfscope_server.store.types import RunRow
+
+_PRECISION_ROLES = {
+    "FP32": "fp32",
+    "TF32": "tf32",
+    "FP16-AMP": "fp16",
+    "FP16": "fp16",
+    "BF16-AMP": "bf16",
+    "BF16": "bf16",
+    "FP8": "fp8",
+}
+
+
+def state_text(row: RunRow, now_us: int) -> str:
+    """`Live`, `Finished`, `Failed: RuntimeError`, `Lost contact 2 min ago`."""
+    match row.state:
+        case "waiting":
+            return "Waiting for the first step"
+        case "live":
+            return "Live"
+        case "failed":
+            return f"Failed: {row.error_type}" if row.error_type else "Failed"
+        case "lost":
+            return f"Lost contact {ago((now_us - (row.ended_us or row.updated_us)) / 1e6)}"
+        case other:
+            return other.capitalize()
+
+
+def precision_of(row: RunRow) -> str:
+    """The label the agent gave, or empty while it is not known."""
+    return str(row.facts.get("precision") or "")
+
+
+def precision_role(row: RunRow) -> str:
+    """Colour role of the run's number format, or empty."""
+    return _PRECISION_ROLES.get(precision_of(row), "")
+
+
+def has_scaler(row: RunRow) -> bool:
+    """Whether an enabled loss scaler is attached."""
+    scalers = row.facts.get("scalers")
+    if not isinstance(scalers, list | tuple):
+        return False
+    return any(not isinstance(scaler, dict) or scaler.get("enabled", True) for scaler in scalers)
