@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,8 +72,14 @@ class Settings:
     public_url: str = _setting(
         "HALFSCOPE_PUBLIC_URL", "Address that links and code examples show, where it is not the one listened on.", str, ""
     )
+    server: str = _setting(
+        "HALFSCOPE_SERVER", "Server that `open`, `runs` and `export` ask, and agents send to; by default the one running here.", str, ""
+    )
     token: str = _setting(
-        "HALFSCOPE_TOKEN", "A token of at least 20 characters that agents may present, besides the local one.", str, ""
+        "HALFSCOPE_TOKEN",
+        "Token of at least 20 characters: `serve` accepts it besides the local one, the other commands present it.",
+        str,
+        "",
     )
     token_file: Path | None = _setting("HALFSCOPE_TOKEN_FILE", "File holding such a token.", _path, None)
     web_directory: Path | None = _setting("HALFSCOPE_WEB_DIR", "Folder of a built web app to serve instead of the packaged one.", _path, None)
@@ -111,6 +118,11 @@ class Settings:
     def token_path(self) -> Path:
         """Where the token of this machine's agents lies, mode 0600."""
         return self.home / "token"
+
+    @property
+    def credentials_path(self) -> Path:
+        """What `halfscope login` keeps: the address of a server elsewhere, and its token."""
+        return self.home / "credentials.json"
 
     @property
     def server_json_path(self) -> Path:
@@ -159,3 +171,22 @@ def _with_token_file(settings: Settings) -> Settings:
     except OSError as error:
         raise ValueError(f"HALFSCOPE_TOKEN_FILE cannot be read: {error}") from error
     return dataclasses.replace(settings, token=token)
+
+
+def child_environment(settings: Settings, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a process that shall see these settings: this one's, with what was given on the command line on top."""
+    environment = dict(os.environ if environ is None else environ)
+    for entry in dataclasses.fields(Settings):
+        value = getattr(settings, entry.name)
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        if value in (None, "", ()):
+            environment.pop(entry.metadata["variable"], None)
+        else:
+            environment[entry.metadata["variable"]] = text
+    return environment
+
+
+def has_desktop(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether a browser window could be seen on this machine."""
+    source = os.environ if environ is None else environ
+    return sys.platform in ("darwin", "win32") or bool(source.get("DISPLAY") or source.get("WAYLAND_DISPLAY"))

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
 
-MAX_OPEN_CODES = 1000
-"""Codes that wait to be used; the oldest is forgotten beyond it, so that asking for links fills no memory."""
-
-
 class CredentialStore(Protocol):
     """What is asked of the store: rows keyed by the hash of a secret."""
+
+    def put_token(self, token_hash: str, *, name: str, created_us: int) -> None: ...
 
     def find_token(self, token_hash: str) -> str | None: ...
 
@@ -26,7 +23,7 @@ class CredentialStore(Protocol):
 
     def find_session(self, session_hash: str) -> int | None: ...
 
-    def delete_session(self, session_hash: str) -> None: ...
+    def delete_session(self, session_hash: str) -> bool: ...
 
 
 def wall_clock_us() -> int:
@@ -37,6 +34,11 @@ def wall_clock_us() -> int:
 def digest(secret: str) -> str:
     """What is kept of a secret."""
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _code_digest(code: str) -> str:
+    """Of its own kind, so that a code presented as a cookie opens nothing."""
+    return digest(f"code {code}")
 
 
 def new_secret() -> str:
@@ -61,17 +63,15 @@ class Authenticator:
         self._code_us = code_s * 1_000_000
         self._session_us = session_s * 1_000_000
         self._clock_us = clock_us
-        self._lock = threading.Lock()
-        self._codes: dict[str, int] = {}
 
     def issue_code(self) -> tuple[str, int]:
-        """A new sign-in code and when it expires (microseconds since the epoch)."""
-        code, expires_us = new_secret(), self._clock_us() + self._code_us
-        with self._lock:
-            self._codes[digest(code)] = expires_us
-            while len(self._codes) > MAX_OPEN_CODES:
-                del self._codes[next(iter(self._codes))]
-        return code, expires_us
+        """A new sign-in code and when it expires (microseconds since the epoch).
+
+        It is kept like a session, so that any replica of the server takes it.
+        """
+        code, now_us = new_secret(), self._clock_us()
+        self._store.put_session(_code_digest(code), created_us=now_us, expires_us=now_us + self._code_us)
+        return code, now_us + self._code_us
 
     def redeem_code(self, code: str) -> tuple[str, int] | None:
         """Trades a code for a session.
@@ -79,13 +79,12 @@ class Authenticator:
         Returns:
             (the session's secret, when it expires), or None: never issued, used before, or too old.
         """
-        now_us = self._clock_us()
-        with self._lock:
-            expires_us = self._codes.pop(digest(code), 0)
-        if expires_us <= now_us:
+        now_us, key = self._clock_us(), _code_digest(code)
+        expires_us = self._store.find_session(key)
+        # The delete decides: of two requests with one code, it succeeds for one.
+        if expires_us is None or not self._store.delete_session(key) or expires_us <= now_us:
             return None
-        secret = new_secret()
-        until_us = now_us + self._session_us
+        secret, until_us = new_secret(), now_us + self._session_us
         self._store.put_session(digest(secret), created_us=now_us, expires_us=until_us)
         return secret, until_us
 
@@ -97,6 +96,10 @@ class Authenticator:
     def end_session(self, secret: str) -> None:
         """Signs a browser out; unknown secrets are fine."""
         self._store.delete_session(digest(secret))
+
+    def admit_token(self, token: str, *, name: str) -> None:
+        """Makes a bearer token good from now on; one that is good already stays so."""
+        self._store.put_token(digest(token), name=name, created_us=self._clock_us())
 
     def is_token(self, token: str) -> bool:
         """Whether a bearer token was given out and not revoked."""

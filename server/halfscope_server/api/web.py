@@ -7,6 +7,10 @@ says how to make one; the API works in both cases.
 from __future__ import annotations
 
 import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
@@ -47,3 +51,27 @@ def build_id(configured: Path | None) -> str:
     """Twelve characters that change with every build, or empty without one: an open page asks whether it is stale."""
     directory = find(configured)
     return "" if directory is None else hashlib.sha256((directory / "index.html").read_bytes()).hexdigest()[:12]
+
+
+@contextmanager
+def prepared(configured: Path | None, root_path: str) -> Iterator[Path]:
+    """A folder to serve: the build as it is, a copy whose start page knows the root path, or the page that says how to build.
+
+    Only index.html names absolute addresses; scripts and styles find each other relative to themselves.
+    """
+    found = find(configured)
+    if found is not None and not root_path:
+        yield found
+        return
+    with tempfile.TemporaryDirectory(prefix="halfscope-web-") as folder:
+        copy = Path(folder) / "web"
+        if found is None:
+            copy.mkdir()
+            (copy / "index.html").write_text(MISSING_PAGE, encoding="utf-8")
+        else:
+            shutil.copytree(found, copy)
+            page = (copy / "index.html").read_text(encoding="utf-8")
+            for attribute in ("src", "href"):
+                page = page.replace(f'{attribute}="/', f'{attribute}="{root_path}/')
+            (copy / "index.html").write_text(page, encoding="utf-8")
+        yield copy

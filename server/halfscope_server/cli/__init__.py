@@ -1,0 +1,199 @@
+"""The command line of the server package: serve, open, runs, export, demo, openapi.
+
+Owns arguments, exit codes and what goes to which stream: results to stdout, everything else to stderr. Must not hold logic of its own.
+Invariant: a mistake of the user ends with exit code 2 (wrong arguments) or 1 (it did not work), one line that says what to do, and no
+traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from halfscope_server.cli import client
+from halfscope_server.errors import ServerError
+from halfscope_server.settings import Settings, from_environment, has_desktop
+
+app = typer.Typer(
+    name="halfscope",
+    help="Live dashboard for the numerical health of mixed-precision training.",
+    no_args_is_help=True,
+    add_completion=False,
+    # Plain help: the same words on a terminal, in a pipe and in the documentation.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Host = Annotated[str | None, typer.Option("--host", help="Address to listen on. [default: 127.0.0.1]", show_default=False)]
+Port = Annotated[int | None, typer.Option("--port", help="Port to listen on. [default: 65504]", show_default=False)]
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url",
+        help="sqlite:////absolute/path.db or postgresql://user:password@host/name. [default: halfscope.db in HALFSCOPE_HOME]",
+        show_default=False,
+    ),
+]
+Server = Annotated[str, typer.Option("--server", help="Address of the server to ask. [default: the one running here]", show_default=False)]
+NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the sign-in link, but open no browser.")]
+
+
+class Kind(StrEnum):
+    """Kinds of exported rows."""
+
+    points = "points"
+    events = "events"
+    sketches = "sketches"
+
+
+class Format(StrEnum):
+    """Formats of exported rows."""
+
+    jsonl = "jsonl"
+    csv = "csv"
+
+
+@app.command()
+def serve(
+    host: Host = None,
+    port: Port = None,
+    database_url: DatabaseUrl = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option("--allow-host", help="Host name under which browsers and agents may ask; again for more.")
+    ] = None,
+    root_path: Annotated[
+        str | None, typer.Option("--root-path", help="Path under which a reverse proxy publishes the server.")
+    ] = None,
+    no_browser: NoBrowser = False,
+) -> None:
+    """Start the server: take in trainings, serve the web app."""
+    with _reported():
+        from halfscope_server.cli import serve as serving
+
+        settings = from_environment(
+            host=host,
+            port=port,
+            database_url=database_url,
+            allow_hosts=tuple(name.lower() for name in allow_host) if allow_host else None,
+            root_path=None if root_path is None else "/" + root_path.strip("/") if root_path.strip("/") else "",
+        )
+        serving.run(settings, say=_say, open_browser=not no_browser)
+
+
+@app.command()
+def demo(
+    headless: Annotated[bool, typer.Option("--headless", help="End when the trainings have, and print what was recorded.")] = False,
+    no_browser: NoBrowser = False,
+    temporary: Annotated[bool, typer.Option("--temporary", help="Keep everything in a folder that is deleted in the end.")] = False,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps per training instead of their own number.")] = None,
+    port: Port = None,
+) -> None:
+    """Start the server and watch real trainings live."""
+    with _reported():
+        from halfscope_server.cli import demo as show
+
+        show.run(
+            from_environment(port=port),
+            say=_say,
+            headless=headless,
+            open_browser=not no_browser and sys.stdout.isatty() and has_desktop(),
+            temporary=temporary,
+            steps=steps,
+        )
+
+
+@app.command("open")
+def open_(server: Server = "", no_browser: NoBrowser = False) -> None:
+    """Print a new sign-in link for the running server, and open it."""
+    with _reported():
+        target = client.find(from_environment(), server)
+        link = client.get_json(target, "/api/v1/session/links", method="POST")["url"]
+        _say(link)
+        if not no_browser and sys.stdout.isatty() and has_desktop():
+            webbrowser.open(link)
+
+
+@app.command()
+def runs(
+    as_json: Annotated[bool, typer.Option("--json", help="As a JSON list.")] = False,
+    server: Server = "",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List the runs."""
+    with _reported():
+        from halfscope_server.cli import runs as listing
+
+        found = listing.list_runs(from_environment(database_url=database_url), server=server, direct=database_url is not None)
+        _say(listing.as_json(found) if as_json else listing.as_table(found))
+
+
+@app.command()
+def export(
+    run: Annotated[str, typer.Argument(help="Id of a run, the beginning of one, or a name that only one run has.")],
+    series: Annotated[str, typer.Option("--series", help="Only points of series whose name fits this glob, for example 'amp.*'.")] = "",
+    kind: Annotated[list[Kind] | None, typer.Option("--kind", help="Only rows of this kind; again for more.")] = None,
+    format: Annotated[Format, typer.Option("--format", help="CSV holds one kind, points unless told otherwise.")] = Format.jsonl,
+    server: Server = "",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Write a run's rows to standard output."""
+    with _reported():
+        from halfscope_server.cli import runs as listing
+
+        listing.export(
+            from_environment(database_url=database_url),
+            run,
+            kinds=[each.value for each in kind or ()],
+            series=series,
+            format=format.value,
+            server=server,
+            direct=database_url is not None,
+            out=sys.stdout.buffer,
+        )
+
+
+@app.command(hidden=True)
+def openapi(path: Annotated[Path, typer.Argument(help="File to write.")] = Path("web/openapi.json")) -> None:
+    """Write the OpenAPI document of this version."""
+    with _reported():
+        from halfscope_server.openapi import write
+
+        _say(f"{path}: {'written' if write(path) else 'unchanged'}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    try:
+        app(list(argv) if argv is not None else None, prog_name="halfscope")
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Turns what a person can mend into one line on stderr and exit code 1."""
+    from halfscope_server.cli.demo import DemoError
+
+    try:
+        yield
+    except BrokenPipeError:
+        # `halfscope export | head`: nobody reads on, which is no failure; stdout must not be flushed once more at exit.
+        sys.stdout = None  # type: ignore[assignment]
+        raise typer.Exit(0) from None
+    except (client.ClientError, DemoError, ServerError, ValueError, OSError) as error:
+        print(f"halfscope: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None

@@ -1,0 +1,77 @@
+"""Processes that a command starts and must not leave behind: the demo's server and its trainings.
+
+Must not import the app. Invariant: when `Children` is left, whatever the reason, every process in it has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import IO
+
+INTERRUPT_GRACE_S = 5.0
+"""How long a process has to end by itself after SIGINT: a training says how it ended and hands over its last records."""
+
+
+class Children:
+    """A context manager over processes.
+
+    They run in sessions of their own, so that Ctrl-C reaches only us and we stop them in order: the servers, which take in what the
+    others say at their end, last.
+    """
+
+    def __init__(self) -> None:
+        self._workers: list[subprocess.Popen[str]] = []
+        self._servers: list[subprocess.Popen[str]] = []
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        stdout: int | IO[str],
+        stderr: int | IO[str],
+        is_server: bool = False,
+    ) -> subprocess.Popen[str]:
+        """Starts one, without standard input."""
+        process = subprocess.Popen(
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            text=True,
+            start_new_session=True,
+        )
+        (self._servers if is_server else self._workers).append(process)
+        return process
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for group in (self._workers, self._servers):
+            for process in group:
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGINT)
+            deadline = time.monotonic() + INTERRUPT_GRACE_S
+            for process in group:
+                _wait_or_kill(process, max(0.0, deadline - time.monotonic()))
+
+
+def _wait_or_kill(process: subprocess.Popen[str], grace_s: float) -> None:
+    try:
+        process.wait(grace_s)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        # A second Ctrl-C means: now.
+        process.kill()
+        process.wait()
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()

@@ -1,0 +1,176 @@
+"""`halfscope demo`: a server, the demo's trainings beside it, and where they stand.
+
+Owns the processes and the terminal; the trainings themselves are `python -m halfscope.demo`. Must not import torch or the app: the
+server is the ordinary `halfscope serve`, in a process of its own. Invariant: whatever ends the command, all its processes end too.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import webbrowser
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+from halfscope_server.cli import client, home
+from halfscope_server.cli.children import Children
+from halfscope_server.cli.progress import Painter, RunProgress
+from halfscope_server.settings import Settings, child_environment
+
+SERVER_START_S = 60.0
+TRAINER = (sys.executable, "-m", "halfscope.demo")
+HANDOVER_S = 10.0
+"""How long a run's last steps may take from the trainer to the server before what is recorded is printed without them."""
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the text says why and what to do."""
+
+
+def run(
+    settings: Settings, *, say: Callable[[str], None], headless: bool, open_browser: bool, temporary: bool, steps: int | None
+) -> None:
+    """Runs all trainings of the demo at once and shows where they stand.
+
+    Args:
+        settings: of the server to start; one that runs in the same home already is used as it is.
+        say: prints one line.
+        headless: end when the trainings have, and print what was recorded; else stay until Ctrl-C.
+        open_browser: also open the sign-in link.
+        temporary: keep everything in a folder that is deleted in the end.
+        steps: steps per training instead of their own number.
+
+    Raises:
+        DemoError: the server did not start, or a training failed.
+    """
+    with _home(settings, temporary=temporary) as settings, Children() as children:
+        names = _names()
+        target, server = _server(settings, children)
+        link = client.get_json(target, "/api/v1/session/links", method="POST")["url"]
+        say(f"Watch live (one use, ten minutes): {link}")
+        say("Numbers are real, speed is not what a GPU gives: everything trains on this CPU.")
+        say("Ctrl-C stops everything.")
+        if open_browser and not headless:
+            webbrowser.open(link)
+        failed = _train(settings, children, names, target, steps=steps, since_us=time.time_ns() // 1000)
+        if failed:
+            raise DemoError("\n".join(failed))
+        if headless:
+            for line in recorded(target, names):
+                say(line)
+            return
+        say("All trainings are done. The pages stay until Ctrl-C; another link: halfscope open")
+        if server is None:
+            signal.pause()
+        else:
+            raise DemoError(f"the server ended with code {server.wait()}")
+
+
+@contextmanager
+def _home(settings: Settings, *, temporary: bool) -> Iterator[Settings]:
+    if not temporary:
+        yield settings
+        return
+    with tempfile.TemporaryDirectory(prefix="halfscope-demo-") as folder:
+        yield replace(settings, home=Path(folder), journals=None, database_url="")
+
+
+def _names() -> list[str]:
+    listed = subprocess.run([*TRAINER, "--list"], capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        raise DemoError(f"the demo's trainings cannot start: {_last_line(listed.stderr)}")
+    return listed.stdout.split()
+
+
+def _server(settings: Settings, children: Children) -> tuple[client.Target, subprocess.Popen[str] | None]:
+    """The server of this home: the one that runs, or a new one with its process."""
+    process = None
+    running = home.running_server(settings)
+    if running is None:
+        log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed with the process that writes it
+        process = children.start(
+            [sys.executable, "-m", "halfscope", "serve", "--no-browser"],
+            environment=child_environment(settings),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            is_server=True,
+        )
+        deadline = time.monotonic() + SERVER_START_S
+        while (running := home.running_server(settings)) is None or running.pid != process.pid:
+            if process.poll() is not None or time.monotonic() > deadline:
+                log.seek(0)
+                raise DemoError(f"the server did not start: {_last_line(log.read())}")
+            time.sleep(0.05)
+    return client.find(replace(settings, token=""), running.url), process
+
+
+def _train(
+    settings: Settings, children: Children, names: list[str], target: client.Target, *, steps: int | None, since_us: int
+) -> list[str]:
+    """Runs the trainings to their end; returns a line for each that failed."""
+    runs = {name: RunProgress(name=name) for name in names}
+    news: queue.SimpleQueue[tuple[str, Mapping[str, Any] | None]] = queue.SimpleQueue()
+    processes, logs = {}, {}
+    # Five trainings share this machine's processors: more threads in each would only make them wait for one another.
+    environment = {**child_environment(settings), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    for name in names:
+        command = [*TRAINER, "--run", name, "--server", target.url, *(["--steps", str(steps)] if steps else [])]
+        logs[name] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed below
+        process = children.start(command, environment=environment, stdout=subprocess.PIPE, stderr=logs[name])
+        processes[name] = process
+        assert process.stdout is not None
+        threading.Thread(target=_read, args=(name, process.stdout, news), daemon=True).start()
+    painter = Painter(out=sys.stdout, is_terminal=sys.stdout.isatty())
+    num_open = len(names)
+    while num_open:
+        painter.paint(runs.values())
+        name, line = news.get()
+        if line is None:
+            num_open -= 1
+            runs[name].state = "done" if processes[name].wait() == 0 else "failed"
+        else:
+            _note(runs[name], line)
+    painter.paint(runs.values())
+    return [line for name in names if (line := _failure(name, processes[name], logs[name]))]
+
+
+def _read(name: str, lines: IO[str], news: queue.SimpleQueue[tuple[str, Mapping[str, Any] | None]]) -> None:
+    """Hands a training's progress lines on; None says that it has ended. Other output is not for us."""
+    for text in lines:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict):
+            news.put((name, line))
+    news.put((name, None))
+
+
+def _note(run: RunProgress, line: Mapping[str, Any]) -> None:
+    run.state = "training"
+    run.step = int(line.get("step", run.step))
+    run.total = int(line.get("total", run.total))
+    run.loss = line.get("loss", run.loss)
+    run.accuracy = line.get("accuracy", run.accuracy)
+
+
+def _failure(name: str, process: subprocess.Popen[str], log: IO[str]) -> str:
+    with log:
+        if process.returncode == 0:
+            return ""
+        log.seek(0)
+        return f"{name} ended with code {process.returncode}: {_last_line(log.read())}"
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,143 @@
+"""`halfscope serve`: one process from the socket to the last journal.
+
+Owns the order of starting and stopping. Must not hold business of the routes. Invariant: whatever ends the server (Ctrl-C, SIGTERM, an
+error while starting), server.json is taken back, the shipper of found journals is stopped and the database is closed.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import uvicorn
+
+from halfscope.wire.codec import MAX_FRAME_BYTES
+from halfscope_server import app as application
+from halfscope_server.api.services import Services
+from halfscope_server.cli import home, ports
+from halfscope_server.settings import Settings, child_environment, has_desktop
+
+WS_MAX_QUEUE_FRAMES = 8
+"""Frames a websocket may hold unread: with 8 MiB each, 64 MiB per connection at the worst, where uvicorn's own defaults allow 512."""
+GRACEFUL_SHUTDOWN_S = 3
+"""How long open requests and websockets have to end after Ctrl-C."""
+
+
+def run(settings: Settings, *, say: Callable[[str], None], open_browser: bool) -> None:
+    """Serves until it is told to stop.
+
+    Args:
+        settings: where and how.
+        say: prints one line.
+        open_browser: also opens the sign-in link, where there is a screen.
+
+    Raises:
+        OSError: the address cannot be listened on.
+        Unavailable: the database cannot be opened.
+    """
+    bound = ports.listen(settings.host, settings.port)
+    if bound.taken_by:
+        say(f"Port {settings.port} is taken by {bound.taken_by}; using {bound.port}.")
+    settings = replace(settings, port=bound.port)
+    with bound.listener, application.opened(settings) as services, _announced(settings):
+        services.authenticator.admit_token(home.ensure_token(settings), name="local")
+        if settings.token:
+            services.authenticator.admit_token(settings.token, name="environment")
+        link = sign_in_link(services, settings)
+        server = _Server(
+            uvicorn.Config(
+                application.create_app(services),
+                log_config=None,
+                access_log=False,
+                # h11 bounds the size of a request's head, httptools does not.
+                http="h11",
+                ws="websockets-sansio",
+                ws_max_size=MAX_FRAME_BYTES,
+                ws_max_queue=WS_MAX_QUEUE_FRAMES,
+                # Frames are compressed already.
+                ws_per_message_deflate=False,
+                timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
+                server_header=False,
+            ),
+            on_started=lambda: _greet(settings, link, say=say, open_browser=open_browser),
+        )
+        with _stops_on_sigterm():
+            server.run(sockets=[bound.listener])
+
+
+def base_url(settings: Settings) -> str:
+    """Where a browser on this machine finds the server."""
+    if settings.public_url:
+        return settings.public_url.rstrip("/")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(settings.host, settings.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}{settings.root_path}"
+
+
+def sign_in_link(services: Services, settings: Settings) -> str:
+    """One link, good once."""
+    code, _ = services.authenticator.issue_code()
+    return f"{base_url(settings)}/#code={code}"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, telling when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, *, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_started()
+
+
+def _greet(settings: Settings, link: str, *, say: Callable[[str], None], open_browser: bool) -> None:
+    home.announce(settings, base_url(settings))
+    say(f"halfscope serves {base_url(settings)}")
+    say(f"Sign in (one use, ten minutes): {link}")
+    say("Another link: halfscope open · Stop: Ctrl-C")
+    if open_browser and has_screen():
+        webbrowser.open(link)
+
+
+def has_screen() -> bool:
+    """Whether a browser would be seen: a person at a terminal, on a desktop."""
+    return sys.stdout.isatty() and has_desktop()
+
+
+@contextmanager
+def _announced(settings: Settings) -> Iterator[None]:
+    """Ships journals that nobody ships, while the server runs, and takes server.json back in the end."""
+    shipper = _ship_found_journals(settings)
+    try:
+        yield
+    finally:
+        home.withdraw(settings)
+        if shipper is not None:
+            shipper.terminate()
+            shipper.wait()
+
+
+@contextmanager
+def _stops_on_sigterm() -> Iterator[None]:
+    """uvicorn raises the signal that stopped it once more when it is done; that must end in our cleanup, not in sudden death."""
+
+    def leave(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(0)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

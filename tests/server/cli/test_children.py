@@ -1,0 +1,56 @@
+"""Processes that must not be left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from halfscope_server.cli.children import Children
+
+WAITS = "import time\ntry:\n    print('ready', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    pass\n"
+STUBBORN = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(60)\n"
+
+
+def _start(children: Children, code: str, *, is_server: bool = False) -> subprocess.Popen[str]:
+    process = children.start(
+        [sys.executable, "-c", code],
+        environment=os.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        is_server=is_server,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_all_end_when_the_block_is_left_by_an_error() -> None:
+    """They are asked to end first, and get to say their last word."""
+    processes = []
+
+    def fail() -> None:
+        with Children() as children:
+            processes.extend([_start(children, WAITS, is_server=True), _start(children, WAITS)])
+            raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        fail()
+    assert [process.returncode for process in processes] == [0, 0]
+
+
+def test_one_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing survives the command."""
+    monkeypatch.setattr("halfscope_server.cli.children.INTERRUPT_GRACE_S", 0.2)
+    with Children() as children:
+        process = _start(children, STUBBORN)
+    assert process.returncode == -9
+
+
+def test_ctrl_c_of_the_terminal_does_not_reach_them() -> None:
+    """Each has its own session, so their end is ours to order."""
+    with Children() as children:
+        process = _start(children, WAITS)
+        assert os.getpgid(process.pid) != os.getpgid(0)
