@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+from halfscope.wire.messages import Gone, Refuse
 from numpy.typing import NDArray
 
 RunState = Literal["waiting", "live", "finished", "failed", "killed", "lost", "superseded"]
@@ -35,7 +36,8 @@ class RunRow:
     """Server time of the newest committed frame."""
     ended_us: int | None
     outcome: str
-    """What the End record or the sender said: `finished`, `exception`, `killed`, `lost_contact`, `superseded`, or empty."""
+    """What the End record or the sender said: `finished`, `exception`, `killed`, `lost_contact`, `superseded`, or
+    empty."""
     error_type: str
     error_message: str
     last_step: int | None
@@ -141,3 +143,41 @@ class Applied:
     num_points: int
     num_events: int
     series_ids: frozenset[int] = field(default_factory=frozenset)
+
+
+SKIP_CLASSES: tuple[str, ...] = ("", "settling", "probe", "single", "streak")
+"""What `EventMarks.skip_class` counts; "" for events that are no skip, and for a class this server does not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventMarks:
+    """Where events of some kinds lie, without their text: arrays of equal length, ascending by (attempt, step)."""
+
+    kinds: tuple[str, ...]
+    step: NDArray[np.int64]
+    kind: NDArray[np.int16]
+    """Index into `kinds`."""
+    skip_class: NDArray[np.int8]
+    """Index into `SKIP_CLASSES`, as the event said; a streak's first two skips still say otherwise."""
+    attempt: NDArray[np.int32]
+    rank: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResult:
+    """What became of one group of batches."""
+
+    next: Mapping[tuple[str, str], int]
+    """The cursor of every stream that still exists, re-read after COMMIT: what is acknowledged."""
+    applied: Sequence[Applied] = ()
+    refused: Sequence[Refuse] = ()
+    gone: Sequence[Gone] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRow:
+    """A bearer token that was given out; of the token itself only a hash is kept."""
+
+    token_hash: str
+    name: str
+    created_us: int

@@ -1,0 +1,175 @@
+"""Points of one stream gathered in arrival order: what an unsealed tail is read from and what chunks are built of.
+
+Must not import the tables or do I/O. Invariant: every value of a series is kept, and a series comes out ascending by
+step with the arrival order kept among equal steps, whatever the boundaries of records and frames were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from halfscope.wire.messages import Points
+from numpy.typing import NDArray
+
+Int64s = NDArray[np.int64]
+Float64s = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesColumn:
+    """One series of a block, ascending by (step, arrival)."""
+
+    rows: Int64s | None
+    """Row of the block's axis for each value; None: one value on every row, in order."""
+    values: Float64s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """The rows that the series of a block share: ascending by step; no (step, time) twice."""
+
+    steps: Int64s
+    times_us: Int64s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    axis: Axis
+    series: Mapping[int, SeriesColumn]
+
+
+class _Gathered:
+    """Values of one series as they arrive: bytes and row numbers, joined only when they are asked for."""
+
+    __slots__ = ("is_whole", "num_values", "rows", "values")
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+        self.rows: list[tuple[int, int] | Int64s] = []
+        """(first row, count) of a column that covers its whole record, else explicit row numbers."""
+        self.num_values = 0
+        self.is_whole = True
+
+
+class Collector:
+    """Gathers records; `block` sorts them out. Adding costs a list append per column."""
+
+    def __init__(self) -> None:
+        self.num_rows = 0
+        self.num_bytes = 0
+        self._steps: list[bytes] = []
+        self._times_us: list[bytes] = []
+        self._series: dict[int, _Gathered] = {}
+
+    def add(self, points: Points, sids: Mapping[int, int]) -> None:
+        """Append a record that was checked when it was taken in.
+
+        Args:
+            points: the record.
+            sids: sid -> series_id for each of its columns.
+        """
+        num_rows = len(points.steps) // 8
+        first_row = self.num_rows
+        self._add_rows(points.steps, points.times_us, num_rows)
+        for column in points.columns:
+            gathered = self._gathered(sids[column.sid])
+            gathered.values.append(column.values)
+            self.num_bytes += len(column.values)
+            if column.rows:
+                gathered.rows.append(np.frombuffer(column.rows, "<u4").astype(np.int64) + first_row)
+                gathered.num_values += len(column.rows) // 4
+                gathered.is_whole = False
+            else:
+                # A second column of the same series in one record makes more values than rows: no longer one on every
+                # row.
+                gathered.is_whole = gathered.is_whole and gathered.num_values == first_row
+                gathered.rows.append((first_row, num_rows))
+                gathered.num_values += num_rows
+
+    def add_block(self, block: Block) -> None:
+        """Append what an open chunk holds; it was there before the records that follow."""
+        num_rows = len(block.axis.steps)
+        first_row = self.num_rows
+        self._add_rows(block.axis.steps.tobytes(), block.axis.times_us.tobytes(), num_rows)
+        for series_id, column in block.series.items():
+            gathered = self._gathered(series_id)
+            gathered.values.append(column.values.tobytes())
+            self.num_bytes += 8 * len(column.values)
+            if column.rows is None:
+                gathered.is_whole = gathered.is_whole and gathered.num_values == first_row
+                gathered.rows.append((first_row, num_rows))
+            else:
+                gathered.rows.append(column.rows + first_row)
+                gathered.is_whole = False
+            gathered.num_values += len(column.values)
+
+    def num_steps(self) -> int:
+        """How many different steps there are."""
+        return len(np.unique(_joined(self._steps)))
+
+    def block(self, only: Sequence[int] | None = None) -> Block:
+        """Everything so far, sorted.
+
+        Args:
+            only: series ids to bring out; None: all.
+        """
+        steps, times_us = _joined(self._steps), _joined(self._times_us)
+        axis, row_of = _deduplicated(steps, times_us)
+        series = {}
+        for series_id in self._series if only is None else only:
+            gathered = self._series.get(series_id)
+            if gathered is not None:
+                series[series_id] = _sorted(gathered, self.num_rows, axis.steps, row_of)
+        return Block(axis=axis, series=series)
+
+    def _add_rows(self, steps: bytes, times_us: bytes, num_rows: int) -> None:
+        self._steps.append(steps)
+        self._times_us.append(times_us)
+        self.num_rows += num_rows
+        self.num_bytes += 2 * len(steps)
+
+    def _gathered(self, series_id: int) -> _Gathered:
+        gathered = self._series.get(series_id)
+        if gathered is None:
+            gathered = self._series[series_id] = _Gathered()
+        return gathered
+
+
+def _joined(parts: list[bytes]) -> Int64s:
+    return np.frombuffer(b"".join(parts), "<i8")
+
+
+def _deduplicated(steps: Int64s, times_us: Int64s) -> tuple[Axis, Int64s | None]:
+    """The axis, and for each gathered row its row of the axis (None: the same).
+
+    A late value repeats the step, and mostly the time, of a row that is there already.
+    """
+    if len(steps) < 2 or bool((steps[1:] > steps[:-1]).all()):
+        return Axis(steps=steps, times_us=times_us), None
+    order = np.lexsort((times_us, steps))
+    steps, times_us = steps[order], times_us[order]
+    is_new = np.ones(len(steps), bool)
+    is_new[1:] = (steps[1:] != steps[:-1]) | (times_us[1:] != times_us[:-1])
+    row_of = np.empty(len(steps), np.int64)
+    row_of[order] = np.cumsum(is_new) - 1
+    return Axis(steps=steps[is_new], times_us=times_us[is_new]), row_of
+
+
+def _sorted(gathered: _Gathered, num_rows: int, axis_steps: Int64s, row_of: Int64s | None) -> SeriesColumn:
+    values = np.frombuffer(b"".join(gathered.values), "<f8")
+    if row_of is None and gathered.is_whole and gathered.num_values == num_rows:
+        return SeriesColumn(rows=None, values=values)
+    rows = np.concatenate(
+        [np.arange(part[0], part[0] + part[1]) if isinstance(part, tuple) else part for part in gathered.rows]
+    )
+    if row_of is not None:
+        rows = row_of[rows]
+    steps = axis_steps[rows]
+    if bool((steps[1:] < steps[:-1]).any()):
+        order = np.argsort(steps, kind="stable")
+        rows, values = rows[order], values[order]
+    if len(rows) == len(axis_steps) and bool((rows == np.arange(len(rows))).all()):
+        return SeriesColumn(rows=None, values=values)
+    return SeriesColumn(rows=rows, values=values)

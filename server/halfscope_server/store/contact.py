@@ -1,0 +1,131 @@
+"""Streams that ended without their own word: the sender's Bye, and contact lost and regained.
+
+Owns the only decision in the store that depends on the clock. Must not decode records. Invariant: the wall clock
+decides once: it writes `lost_contact` into the run's events, and whoever replays the run reads that instead of a
+clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import sqlalchemy as sa
+from halfscope.wire.messages import Bye
+
+from halfscope_server.store import cursors, events, runs, schema
+from halfscope_server.store.cursors import Key, StreamState
+
+stream = schema.stream
+
+
+def bye(connection: sa.Connection, said: Bye, *, now_us: int) -> StreamState | None:
+    """Note that a trainer's process is gone without an End record.
+
+    Returns:
+        The stream as it is now, or None where there is nothing to note: it ended by its own word, or is not known.
+    """
+    if said.outcome != "killed":
+        return None
+    ended = connection.execute(
+        sa.update(stream)
+        .where(
+            stream.c.run_id == said.run_id,
+            stream.c.stream == said.stream,
+            stream.c.ended.in_(("", "lost_contact")),
+        )
+        .values(ended="killed", ended_us=said.time_us or now_us, seen_us=now_us)
+    )
+    if ended.rowcount == 0:
+        return None
+    state = cursors.load(connection, (said.run_id, said.stream))
+    assert state is not None
+    _write(connection, [state], "run_ended", severity="critical", outcome="killed", now_us=now_us)
+    return state
+
+
+def mark_lost(connection: sa.Connection, *, silent_since_us: int, now_us: int) -> list[StreamState]:
+    """End the open streams that were last heard of before a moment."""
+    silent = connection.execute(
+        sa.select(stream.c.run_id, stream.c.stream)
+        .where(stream.c.ended == "", stream.c.seen_us < silent_since_us)
+        .order_by(stream.c.run_id, stream.c.stream)
+    ).all()
+    lost = []
+    for run_id, name in silent:
+        # Once more under the row's lock: another replica may have heard of it, or have decided, meanwhile.
+        ended = connection.execute(
+            sa.update(stream)
+            .where(
+                stream.c.run_id == run_id,
+                stream.c.stream == name,
+                stream.c.ended == "",
+                stream.c.seen_us < silent_since_us,
+            )
+            .values(ended="lost_contact", ended_us=stream.c.seen_us)
+        )
+        state = cursors.load(connection, (run_id, name)) if ended.rowcount else None
+        if state is not None:
+            lost.append(state)
+    _write(connection, lost, "lost_contact", severity="warning", outcome="lost_contact", now_us=now_us)
+    return lost
+
+
+def touch(connection: sa.Connection, keys: Collection[Key], *, now_us: int) -> list[StreamState]:
+    """Note that streams are still there though they have nothing new; those that were lost are live again.
+
+    Returns:
+        Those that were lost.
+    """
+    back = []
+    for key in sorted(keys):
+        seen = connection.execute(
+            sa.update(stream)
+            .where(stream.c.run_id == key[0], stream.c.stream == key[1], stream.c.ended == "")
+            .values(seen_us=now_us)
+        )
+        if seen.rowcount == 0 and (state := regain(connection, key, now_us=now_us)) is not None:
+            back.append(state)
+    for state in back:
+        note_regained(connection, state, now_us=now_us)
+    return back
+
+
+def regain(connection: sa.Connection, key: Key, *, now_us: int) -> StreamState | None:
+    """Take a lost contact back, if there was one."""
+    taken = connection.execute(
+        sa.update(stream)
+        .where(stream.c.run_id == key[0], stream.c.stream == key[1], stream.c.ended == "lost_contact")
+        .values(ended="", ended_us=None, seen_us=now_us)
+    )
+    return cursors.load(connection, key) if taken.rowcount else None
+
+
+def note_regained(connection: sa.Connection, state: StreamState, *, now_us: int) -> None:
+    """Write the event and work out the run's state anew."""
+    step = _last_step(connection, state.run_id)
+    events.insert(connection, [runs.regained(connection, state, step=step, now_us=now_us)])
+    runs.refresh_state(connection, state.run_id)
+
+
+def _write(
+    connection: sa.Connection, states: Sequence[StreamState], kind: str, *, severity: str, outcome: str, now_us: int
+) -> None:
+    for state in states:
+        seq = cursors.server_seq(connection, state.run_id, now_us=now_us)
+        row = events.of_server(
+            state,
+            seq,
+            kind,
+            step=_last_step(connection, state.run_id) or 0,
+            now_us=now_us,
+            severity=severity,
+            attributes={"outcome": outcome},
+        )
+        events.insert(connection, [row])
+    for run_id in sorted({state.run_id for state in states}):
+        runs.refresh_state(connection, run_id)
+
+
+def _last_step(connection: sa.Connection, run_id: str) -> int | None:
+    step = connection.execute(sa.select(schema.run.c.last_step).where(schema.run.c.run_id == run_id)).scalar()
+    return None if step is None else int(step)

@@ -1,0 +1,236 @@
+"""The read path: points and rollups of a series out of chunks and unsealed segments, in one snapshot.
+
+Must not write. Invariant: what is read does not depend on what compaction did or how frames were cut; the order of
+points is (step, attempt, rank, stream, arrival).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+
+from halfscope_server.store import rollups, schema
+from halfscope_server.store.block import Axis, SeriesColumn
+from halfscope_server.store.engine import Database
+from halfscope_server.store.packing import unpack_axis, unpack_buckets, unpack_values
+from halfscope_server.store.rollups import COARSE_WIDTH, FINE_WIDTH, Buckets
+from halfscope_server.store.tails import HotStream, Tails
+from halfscope_server.store.types import Points, Rollup, StreamRow
+
+stream = schema.stream
+chunk = schema.chunk
+series_chunk = schema.series_chunk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which part of a series is wanted. None: no bound."""
+
+    run_id: str
+    series_id: int
+    first_step: int | None = None
+    last_step: int | None = None
+    rank: int | None = None
+    attempt: int | None = None
+
+
+def points(database: Database, tails: Tails, wanted: Selection) -> Points:
+    """Raw values."""
+    steps, times, values, ranks, attempts = [], [], [], [], []
+    with database.reading() as connection:
+        streams = streams_of(connection, wanted.run_id, rank=wanted.rank, attempt=wanted.attempt)
+        chunks = _chunks_by_stream(connection, wanted, (chunk.c.axis, series_chunk.c.body), with_axis=True)
+        for row, hot in streams:
+            parts = [_expanded(unpack_axis(axis), unpack_values(body)) for axis, body in chunks.get(row.stream, [])]
+            if hot is not None:
+                parts += _tail_part(connection, tails, hot, wanted)
+            for part in parts:
+                steps.append(part[0])
+                times.append(part[1])
+                values.append(part[2])
+                ranks.append(np.full(len(part[0]), row.rank, np.int32))
+                attempts.append(np.full(len(part[0]), row.attempt, np.int32))
+    if not steps:
+        return _no_points()
+    columns = (_joined(steps), _joined(times), _joined(values), _joined(ranks), _joined(attempts))
+    return _ordered(columns, wanted)
+
+
+def rollup(database: Database, tails: Tails, wanted: Selection, width: int) -> Rollup:
+    """Summaries; buckets that only partly lie in the wanted range are given whole."""
+    level = COARSE_WIDTH if width % COARSE_WIDTH == 0 else FINE_WIDTH
+    wanted = _whole_buckets(wanted, width)
+    packed = series_chunk.c.rollup_4096 if level == COARSE_WIDTH else series_chunk.c.rollup_64
+    parts: list[Buckets] = []
+    with database.reading() as connection:
+        streams = streams_of(connection, wanted.run_id, rank=wanted.rank, attempt=wanted.attempt)
+        chunks = _chunks_by_stream(connection, wanted, (series_chunk.c.first_seq, packed), with_axis=False)
+        for row, hot in streams:
+            for first_seq, summary in chunks.get(row.stream, []):
+                if summary is not None:
+                    parts.append(unpack_buckets(summary))
+                else:
+                    parts.append(_summarised(_one_chunk(connection, wanted, row, first_seq), level))
+            if hot is not None:
+                parts += [_summarised(part, level) for part in _tail_part(connection, tails, hot, wanted)]
+    merged = rollups.merge(parts, from_width=level, to_width=width)
+    keep = np.ones(len(merged.bucket), bool)
+    if wanted.first_step is not None:
+        keep &= merged.bucket >= wanted.first_step // width
+    if wanted.last_step is not None:
+        keep &= merged.bucket <= wanted.last_step // width
+    return rollups.as_rollup(rollups.select(merged, keep), width)
+
+
+def streams_of(
+    connection: sa.Connection, run_id: str, *, rank: int | None = None, attempt: int | None = None
+) -> Iterator[tuple[StreamRow, HotStream | None]]:
+    """The agents' streams of a run in the order that decides among points of one step, each with its tail if it has
+    one."""
+    statement = (
+        sa.select(stream)
+        .where(stream.c.run_id == run_id, stream.c.stream != schema.SERVER_STREAM)
+        .order_by(stream.c.attempt, stream.c.rank, stream.c.stream)
+    )
+    if rank is not None:
+        statement = statement.where(stream.c.rank == rank)
+    if attempt is not None:
+        statement = statement.where(stream.c.attempt == attempt)
+    for found in connection.execute(statement).all():
+        row = _stream(found)
+        yield row, HotStream(row=row, compacted=found.compacted) if found.num_hot else None
+
+
+def _chunks_by_stream(
+    connection: sa.Connection, wanted: Selection, columns: tuple[sa.Column[Any], ...], *, with_axis: bool
+) -> dict[str, list[tuple[Any, ...]]]:
+    """The wanted columns of a series' chunks, by stream and ascending by seq."""
+    statement = sa.select(series_chunk.c.stream, *columns).where(
+        series_chunk.c.run_id == wanted.run_id, series_chunk.c.series_id == wanted.series_id
+    )
+    if with_axis:
+        statement = statement.join(
+            chunk,
+            sa.and_(
+                chunk.c.run_id == series_chunk.c.run_id,
+                chunk.c.attempt == series_chunk.c.attempt,
+                chunk.c.stream == series_chunk.c.stream,
+                chunk.c.first_seq == series_chunk.c.first_seq,
+            ),
+        )
+    if wanted.attempt is not None:
+        statement = statement.where(series_chunk.c.attempt == wanted.attempt)
+    if wanted.first_step is not None:
+        statement = statement.where(series_chunk.c.last_step >= wanted.first_step)
+    if wanted.last_step is not None:
+        statement = statement.where(series_chunk.c.first_step <= wanted.last_step)
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for row in connection.execute(
+        statement.order_by(series_chunk.c.attempt, series_chunk.c.stream, series_chunk.c.first_seq)
+    ):
+        found.setdefault(row[0], []).append(tuple(row[1:]))
+    return found
+
+
+def _one_chunk(
+    connection: sa.Connection, wanted: Selection, row: StreamRow, first_seq: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """The points of one chunk that is too sparse to keep summaries of."""
+    place = (wanted.run_id, row.attempt, row.stream, first_seq)
+    axis = connection.execute(
+        sa.select(chunk.c.axis).where(
+            sa.tuple_(chunk.c.run_id, chunk.c.attempt, chunk.c.stream, chunk.c.first_seq)
+            == sa.tuple_(*map(sa.literal, place))
+        )
+    ).scalar_one()
+    body = connection.execute(
+        sa.select(series_chunk.c.body).where(
+            series_chunk.c.series_id == wanted.series_id,
+            series_chunk.c.run_id == wanted.run_id,
+            series_chunk.c.attempt == row.attempt,
+            series_chunk.c.stream == row.stream,
+            series_chunk.c.first_seq == first_seq,
+        )
+    ).scalar_one()
+    return _expanded(unpack_axis(axis), unpack_values(body))
+
+
+def _tail_part(
+    connection: sa.Connection, tails: Tails, hot: HotStream, wanted: Selection
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]]:
+    block = tails.block(connection, hot, [wanted.series_id])
+    column = block.series.get(wanted.series_id)
+    return [] if column is None else [_expanded(block.axis, column)]
+
+
+def _expanded(axis: Axis, column: SeriesColumn) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    if column.rows is None:
+        return axis.steps, axis.times_us, column.values
+    return axis.steps[column.rows], axis.times_us[column.rows], column.values
+
+
+def _summarised(part: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]], width: int) -> Buckets:
+    return rollups.summarise(*part, width)
+
+
+def _whole_buckets(wanted: Selection, width: int) -> Selection:
+    first, last = wanted.first_step, wanted.last_step
+    return Selection(
+        run_id=wanted.run_id,
+        series_id=wanted.series_id,
+        first_step=None if first is None else first // width * width,
+        last_step=None if last is None else last // width * width + width - 1,
+        rank=wanted.rank,
+        attempt=wanted.attempt,
+    )
+
+
+def _ordered(columns: tuple[NDArray[Any], ...], wanted: Selection) -> Points:
+    steps = columns[0]
+    # Chunks of one stream overlap only where values came late; streams do whenever there are several.
+    if bool((steps[1:] < steps[:-1]).any()):
+        order = np.argsort(steps, kind="stable")
+        columns = tuple(column[order] for column in columns)
+        steps = columns[0]
+    start = 0 if wanted.first_step is None else int(np.searchsorted(steps, wanted.first_step, "left"))
+    end = len(steps) if wanted.last_step is None else int(np.searchsorted(steps, wanted.last_step, "right"))
+    step, time_us, value, rank, attempt = (column[start:end] for column in columns)
+    return Points(step=step, time_us=time_us, value=value, rank=rank, attempt=attempt)
+
+
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _no_points() -> Points:
+    return Points(
+        step=np.empty(0, np.int64),
+        time_us=np.empty(0, np.int64),
+        value=np.empty(0, np.float64),
+        rank=np.empty(0, np.int32),
+        attempt=np.empty(0, np.int32),
+    )
+
+
+def _stream(row: sa.Row[Any]) -> StreamRow:
+    return StreamRow(
+        run_id=row.run_id,
+        stream=row.stream,
+        rank=row.rank,
+        attempt=row.attempt,
+        world_size=row.world_size,
+        host=row.host,
+        pid=row.pid,
+        started_us=row.started_us,
+        forked_from=row.forked_from,
+        epoch=row.epoch,
+        next=row.next,
+        digest=bytes(row.digest),
+        seen_us=row.seen_us,
+        ended=row.ended,
+    )

@@ -1,0 +1,213 @@
+"""A batch decoded and checked: the one place where bytes from outside become values.
+
+Owns every check on what an agent sends: sizes, column lengths, row numbers, order of steps, series known. Must not
+import the tables. Invariant: a batch that passes can be committed and read back by any later step without a further
+check; one that does not raises `BadBatch` and changes nothing, so others in the same group commit are not harmed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from halfscope.wire.codec import chain, decode_record, unpack_body
+from halfscope.wire.errors import WireError
+from halfscope.wire.messages import Batch, Column, Declare, End, Event, Facts, Lost, Points, Record, Series, Start
+
+MAX_RECORDS = 65_536
+"""Records of one batch: a body of millions of empty records would hold up everybody's acks."""
+MAX_ROWS = 65_536
+"""Rows of one `Points` record."""
+MAX_SERIES = 65_536
+"""Series of one stream."""
+MAX_NAME_CHARS = 512
+MAX_LABELS = 16
+MAX_KIND_CHARS = 64
+MAX_STEP = 1 << 53
+"""Steps are drawn on an axis of float64."""
+MAX_TIME_US = 1 << 56
+"""Year 4253: keeps differences of times inside int64."""
+
+SEVERITIES = ("info", "warning", "critical")
+
+
+class BadBatch(Exception):
+    """A batch that cannot be taken; the text says why."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Decoded:
+    """What a batch holds, record by record, with the seq of those that are kept under it."""
+
+    batch: Batch
+    starts: list[tuple[int, Start]] = field(default_factory=list)
+    declared: dict[int, tuple[int, Series]] = field(default_factory=dict)
+    """sid -> (series_id, declaration) of series that are new to the stream."""
+    points: list[Points] = field(default_factory=list)
+    events: list[tuple[int, Event]] = field(default_factory=list)
+    facts: list[Facts] = field(default_factory=list)
+    lost: list[tuple[int, Lost]] = field(default_factory=list)
+    ends: list[tuple[int, End]] = field(default_factory=list)
+    first_step: int | None = None
+    last_step: int | None = None
+    num_points: int = 0
+    series_ids: set[int] = field(default_factory=set)
+
+    @property
+    def end_seq(self) -> int:
+        """The first seq after the batch."""
+        return self.batch.first + self.batch.count
+
+
+def series_id(name: str, labels: Mapping[str, str]) -> int:
+    """The id of (name, labels), the same in every run and on every replica: 63 bits of BLAKE2b."""
+    key = msgspec.msgpack.encode([name, sorted(labels.items())])
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 1
+
+
+def decode_batch(batch: Batch, *, digest: bytes, sids: Mapping[int, int]) -> Decoded:
+    """Decode and check a batch.
+
+    Args:
+        batch: as received.
+        digest: the stream's digest chain just before it.
+        sids: sid -> series_id of the series that the stream has declared so far.
+
+    Raises:
+        BadBatch: anything in it is not as agreed.
+    """
+    decoded = Decoded(batch=batch)
+    if not 1 <= batch.count <= MAX_TIME_US or not 0 <= batch.first <= MAX_TIME_US:
+        raise BadBatch(f"a batch of {batch.count} records from seq {batch.first}; expected at least 1, from 0 on")
+    known = dict(sids)
+    seq = batch.first
+    try:
+        for num_records, payload in enumerate(unpack_body(batch.body, batch.raw_bytes)):
+            if num_records >= MAX_RECORDS:
+                raise BadBatch(f"a batch of more than {MAX_RECORDS} records; send fewer at once")
+            digest = chain(digest, payload)
+            record = decode_record(payload)
+            _take(decoded, record, seq, known)
+            # A Lost that replaced records stands for all of their seqs.
+            seq = record.last_seq + 1 if isinstance(record, Lost) and seq <= record.last_seq < MAX_TIME_US else seq + 1
+    except WireError as error:
+        raise BadBatch(str(error)) from error
+    except RecursionError as error:
+        raise BadBatch("a record is nested too deeply") from error
+    if seq != decoded.end_seq:
+        raise BadBatch(f"the batch says {batch.count} records from seq {batch.first}; its body ends before seq {seq}")
+    if digest != batch.digest:
+        raise BadBatch(
+            f"the records of seq {batch.first}..{seq - 1} do not continue the chain: another journal's, or altered"
+        )
+    return decoded
+
+
+def points_of(batch_body: bytes, raw_bytes: int) -> Iterator[Points]:
+    """The `Points` records of a body that was checked when it was taken in."""
+    for payload in unpack_body(batch_body, raw_bytes):
+        record = decode_record(payload)
+        if isinstance(record, Points):
+            yield record
+
+
+def _take(decoded: Decoded, record: Record, seq: int, known: dict[int, int]) -> None:
+    match record:
+        case Points():
+            _take_points(decoded, record, known)
+        case Event():
+            _check_event(record)
+            decoded.events.append((seq, record))
+        case Declare():
+            for declaration in record.series:
+                _take_declaration(decoded, declaration, known)
+        case Start():
+            _check_number("start_step", record.start_step, MAX_STEP)
+            _check_number("time_us", record.time_us, MAX_TIME_US)
+            decoded.starts.append((seq, record))
+        case Facts():
+            decoded.facts.append(record)
+        case Lost():
+            _check_number("first_seq", record.first_seq, MAX_TIME_US)
+            _check_number("last_seq", record.last_seq, MAX_TIME_US)
+            _check_number("time_us", record.time_us, MAX_TIME_US)
+            decoded.lost.append((seq, record))
+        case End():
+            _check_number("step", record.step, MAX_STEP, lowest=-1)
+            _check_number("time_us", record.time_us, MAX_TIME_US)
+            decoded.ends.append((seq, record))
+
+
+def _take_points(decoded: Decoded, points: Points, known: Mapping[int, int]) -> None:
+    num_rows, rest = divmod(len(points.steps), 8)
+    if rest or not 1 <= num_rows <= MAX_ROWS or len(points.times_us) != len(points.steps):
+        raise BadBatch(
+            f"points with {len(points.steps)} bytes of steps and {len(points.times_us)} of times; "
+            f"expected 8 for each of 1 to {MAX_ROWS} rows in both"
+        )
+    steps = np.frombuffer(points.steps, "<i8")
+    first_step, last_step = int(steps[0]), int(steps[-1])
+    if first_step < 0 or last_step > MAX_STEP or (num_rows > 1 and bool((steps[1:] < steps[:-1]).any())):
+        raise BadBatch(f"steps {first_step} to {last_step} do not ascend within 0..{MAX_STEP}")
+    times_us = np.frombuffer(points.times_us, "<i8")
+    if int(times_us.min()) < 0 or int(times_us.max()) > MAX_TIME_US:
+        raise BadBatch(f"a time outside 0..{MAX_TIME_US} microseconds")
+    num_points = 0
+    for column in points.columns:
+        if column.sid not in known:
+            raise BadBatch(f"points of series {column.sid}, which the stream has not declared")
+        num_points += _check_column(column, num_rows)
+        decoded.series_ids.add(known[column.sid])
+    decoded.points.append(points)
+    decoded.num_points += num_points
+    decoded.first_step = first_step if decoded.first_step is None else min(decoded.first_step, first_step)
+    decoded.last_step = last_step if decoded.last_step is None else max(decoded.last_step, last_step)
+
+
+def _check_column(column: Column, num_rows: int) -> int:
+    """The number of values of a column whose lengths and row numbers are right."""
+    num_values = num_rows
+    if column.rows:
+        num_values, rest = divmod(len(column.rows), 4)
+        if rest or int(np.frombuffer(column.rows, "<u4").max()) >= num_rows:
+            raise BadBatch(f"series {column.sid} has row numbers that are not all below {num_rows}")
+    if len(column.values) != 8 * num_values:
+        raise BadBatch(f"series {column.sid} has {len(column.values)} bytes of values; expected {8 * num_values}")
+    return num_values
+
+
+def _take_declaration(decoded: Decoded, declared: Series, known: dict[int, int]) -> None:
+    texts = [declared.name, *declared.labels, *declared.labels.values()]
+    others = (declared.unit, declared.kind, declared.reduction)
+    if not declared.name or any(len(part) > MAX_NAME_CHARS or "\x00" in part for part in texts):
+        raise BadBatch(f"a series name or label that is empty, holds NUL or is longer than {MAX_NAME_CHARS} characters")
+    if any(len(part) > MAX_KIND_CHARS or "\x00" in part for part in others) or len(declared.labels) > MAX_LABELS:
+        raise BadBatch(
+            f"series {declared.name!r}: unit, kind or reduction over {MAX_KIND_CHARS} characters, or too many labels"
+        )
+    if not 0 <= declared.sid < MAX_SERIES:
+        raise BadBatch(f"series number {declared.sid}; expected 0 to {MAX_SERIES - 1}")
+    identity = series_id(declared.name, declared.labels)
+    held = known.get(declared.sid)
+    if held is None:
+        known[declared.sid] = identity
+        decoded.declared[declared.sid] = (identity, declared)
+    elif held != identity:
+        raise BadBatch(f"series number {declared.sid} is declared as {declared.name!r} and was something else before")
+
+
+def _check_event(event: Event) -> None:
+    if not 0 < len(event.kind) <= MAX_KIND_CHARS or "\x00" in event.kind:
+        raise BadBatch(f"an event kind of {len(event.kind)} characters; expected 1 to {MAX_KIND_CHARS}")
+    if event.severity not in SEVERITIES:
+        raise BadBatch(f"an event of severity {event.severity[:20]!r}; expected one of {', '.join(SEVERITIES)}")
+    _check_number("step", event.step, MAX_STEP, lowest=-1)
+    _check_number("time_us", event.time_us, MAX_TIME_US)
+
+
+def _check_number(what: str, value: int, highest: int, *, lowest: int = 0) -> None:
+    if not lowest <= value <= highest:
+        raise BadBatch(f"{what} is {value}; expected {lowest} to {highest}")

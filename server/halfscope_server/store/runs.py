@@ -1,0 +1,255 @@
+"""Run rows: created by a Start record, kept up to date by what its streams bring, and the state they add up to.
+
+Owns the `run` table. Must not touch points. Invariant: a run's state is a pure function of how the streams of its
+newest attempt ended and of whether there is a step; no clock is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from halfscope.wire.messages import End, Start
+
+from halfscope_server.store import cursors, events, plain, schema
+from halfscope_server.store.cursors import StreamState
+from halfscope_server.store.records import Decoded
+from halfscope_server.store.types import RunRow, RunState
+
+MAX_NAME_CHARS = 200
+MAX_TAGS = 32
+MAX_TAG_CHARS = 64
+MAX_MESSAGE_CHARS = 16 * 1024
+
+run = schema.run
+
+_OUTCOMES: tuple[tuple[str, RunState], ...] = (
+    ("exception", "failed"),
+    ("killed", "killed"),
+    ("lost_contact", "lost"),
+    ("superseded", "superseded"),
+    ("finished", "finished"),
+)
+"""How a stream can end and what the run is then; the first that applies to any rank wins."""
+
+_TOUCH = (
+    sa.update(run)
+    .where(run.c.run_id == sa.bindparam("b_run"))
+    .values(
+        updated_us=sa.bindparam("b_now"),
+        last_step=sa.case(
+            (sa.bindparam("b_step", type_=sa.BigInteger()).is_(None), run.c.last_step),
+            (run.c.last_step >= sa.bindparam("b_step", type_=sa.BigInteger()), run.c.last_step),
+            else_=sa.bindparam("b_step", type_=sa.BigInteger()),
+        ),
+        state=sa.case(
+            (
+                sa.and_(run.c.state == "waiting", sa.bindparam("b_step", type_=sa.BigInteger()).is_not(None)),
+                "live",
+            ),
+            else_=run.c.state,
+        ),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """What one stream brings to its run in one group commit."""
+
+    state: StreamState
+    """As it was before."""
+    decoded: Sequence[Decoded]
+    ended: str
+    """How the stream stands after it."""
+
+    @property
+    def last_step(self) -> int | None:
+        return max((d.last_step for d in self.decoded if d.last_step is not None), default=None)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is nothing in it that concerns the run row but its last step."""
+        return (
+            self.state.started and self.ended == self.state.ended and not any(d.facts or d.ends for d in self.decoded)
+        )
+
+
+def apply(connection: sa.Connection, run_id: str, brought: Sequence[Brought], *, now_us: int) -> list[dict[str, Any]]:
+    """Bring a run row up to date.
+
+    Returns:
+        Event rows that follow from it: streams that joined or forked, contact regained.
+    """
+    step = max((b.last_step for b in brought if b.last_step is not None), default=None)
+    touched = connection.execute(_TOUCH, {"b_run": run_id, "b_now": now_us, "b_step": step})
+    if touched.rowcount and all(b.is_plain for b in brought):
+        return []
+    if not touched.rowcount:
+        cursors.insert_missing(connection, run, [_placeholder(run_id, step, now_us)])
+    held = connection.execute(sa.select(run).where(run.c.run_id == run_id)).one()
+    values: dict[str, Any] = {}
+    rows: list[dict[str, Any]] = []
+    facts = plain.unpack(held.facts)
+    for one in brought:
+        for decoded in one.decoded:
+            for seq, start in decoded.starts[:1] if not one.state.started else []:
+                rows += _joined(one.state, seq, start, is_first=not (held.started or values.get("started")))
+                values |= _started(one.state, start, held, values)
+            for record in decoded.facts:
+                facts |= plain.mapping(record.facts, "facts")
+            for _, end in decoded.ends:
+                values |= _error(end)
+        if one.state.ended == "lost_contact" and one.ended == "":
+            rows.append(regained(connection, one.state, step=held.last_step, now_us=now_us))
+    values["facts"] = plain.pack(plain.mapping(facts, "facts"))
+    connection.execute(sa.update(run).where(run.c.run_id == run_id).values(values))
+    refresh_state(connection, run_id)
+    return rows
+
+
+def refresh_state(connection: sa.Connection, run_id: str) -> None:
+    """Work out a run's state anew after one of its streams began, ended or came back."""
+    stream = schema.stream
+    streams = connection.execute(
+        sa.select(stream.c.attempt, stream.c.ended, stream.c.ended_us, stream.c.world_size).where(
+            stream.c.run_id == run_id, stream.c.stream != schema.SERVER_STREAM
+        )
+    ).all()
+    newest = max((row.attempt for row in streams), default=0)
+    current = [row for row in streams if row.attempt == newest]
+    last_step = connection.execute(sa.select(run.c.last_step).where(run.c.run_id == run_id)).scalar()
+    state, outcome = state_of([row.ended for row in current], has_step=last_step is not None)
+    ended_us = max((row.ended_us for row in current if row.ended_us is not None), default=None)
+    connection.execute(
+        sa.update(run)
+        .where(run.c.run_id == run_id)
+        .values(
+            state=state,
+            outcome=outcome,
+            ended_us=ended_us if outcome else None,
+            num_attempts=newest + 1,
+            world_size=max((row.world_size for row in current), default=1),
+        )
+    )
+
+
+def state_of(ended: Sequence[str], *, has_step: bool) -> tuple[RunState, str]:
+    """(state, outcome) of a run, from how the streams of its newest attempt ended.
+
+    One open stream keeps the run open: a rank that failed is an event, and its peers mostly follow within seconds.
+    """
+    if not ended or "" in ended:
+        return ("live" if has_step else "waiting"), ""
+    for outcome, state in _OUTCOMES:
+        if outcome in ended:
+            return state, outcome
+    return "finished", ended[0]
+
+
+def regained(connection: sa.Connection, state: StreamState, *, step: int | None, now_us: int) -> dict[str, Any]:
+    """The event that takes a lost contact back."""
+    seq = cursors.server_seq(connection, state.run_id, now_us=now_us)
+    return events.of_server(
+        state, seq, "contact_regained", step=step or 0, now_us=now_us, severity="info", attributes={}
+    )
+
+
+def select(connection: sa.Connection, run_id: str | None = None) -> list[RunRow]:
+    """All runs, newest first, or the one asked for."""
+    statement = sa.select(run).order_by(run.c.created_us.desc(), run.c.run_id.desc())
+    if run_id is not None:
+        statement = statement.where(run.c.run_id == run_id)
+    return [_run(row) for row in connection.execute(statement)]
+
+
+def _placeholder(run_id: str, step: int | None, now_us: int) -> dict[str, Any]:
+    nothing = plain.pack({})
+    return {
+        "run_id": run_id,
+        "project": "",
+        "name": run_id,
+        "state": "waiting" if step is None else "live",
+        "started": False,
+        "config_attempt": 0,
+        "start_step": 0,
+        "created_us": now_us,
+        "updated_us": now_us,
+        "outcome": "",
+        "error_type": "",
+        "error_message": "",
+        "last_step": step,
+        "num_attempts": 1,
+        "world_size": 1,
+        "tags": plain.pack([]),
+        "config": nothing,
+        "environment": nothing,
+        "facts": nothing,
+    }
+
+
+def _started(state: StreamState, start: Start, held: sa.Row[Any], values: dict[str, Any]) -> dict[str, Any]:
+    """What a stream's first Start record says about the run.
+
+    The first one gives the run its name. A later attempt brings its own configuration; that of its rank 0 is shown.
+    """
+    configuration = {
+        "config_attempt": state.attempt,
+        "config": plain.pack(plain.mapping(start.config, "config")),
+        "environment": plain.pack(plain.mapping(start.environment, "environment")),
+    }
+    if not held.started and "started" not in values:
+        return configuration | {
+            "started": True,
+            "project": plain.text(start.project, MAX_NAME_CHARS),
+            "name": plain.text(start.name, MAX_NAME_CHARS) or state.run_id,
+            "tags": plain.pack(plain.texts(start.tags, max_items=MAX_TAGS, max_chars=MAX_TAG_CHARS)),
+            "created_us": start.time_us,
+            "start_step": start.start_step,
+        }
+    if state.attempt > values.get("config_attempt", held.config_attempt):
+        return configuration | {"error_type": "", "error_message": ""}
+    if state.rank == 0 and state.attempt == values.get("config_attempt", held.config_attempt):
+        return configuration
+    return {}
+
+
+def _joined(state: StreamState, seq: int, start: Start, *, is_first: bool) -> list[dict[str, Any]]:
+    if state.forked_from:
+        return [events.of_start(state, seq, "forked", step=start.start_step, time_us=start.time_us)]
+    if is_first:
+        return []
+    return [events.of_start(state, seq, "joined", step=start.start_step, time_us=start.time_us)]
+
+
+def _error(end: End) -> dict[str, Any]:
+    if end.outcome != "exception":
+        return {}
+    return {
+        "error_type": plain.text(end.error_type, MAX_NAME_CHARS),
+        "error_message": plain.text(end.message, MAX_MESSAGE_CHARS),
+    }
+
+
+def _run(row: sa.Row[Any]) -> RunRow:
+    return RunRow(
+        run_id=row.run_id,
+        project=row.project,
+        name=row.name,
+        state=row.state,
+        tags=plain.unpack(row.tags),
+        config=plain.unpack(row.config),
+        environment=plain.unpack(row.environment),
+        facts=plain.unpack(row.facts),
+        created_us=row.created_us,
+        updated_us=row.updated_us,
+        ended_us=row.ended_us,
+        outcome=row.outcome,
+        error_type=row.error_type,
+        error_message=row.error_message,
+        last_step=row.last_step,
+        num_attempts=row.num_attempts,
+        world_size=row.world_size,
+    )

@@ -1,0 +1,223 @@
+"""The tables, the same on SQLite and PostgreSQL.
+
+Owns names, types and keys; what is in them is the business of the modules that write them. Must not import the other
+store modules. Invariant: every key of measured data begins with run_id, holds the attempt and is made by us (no
+autoincrement), so the tables shard by run_id as they are. Free-form values are msgpack in a binary column: JSON would
+turn NaN into null.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    text,
+)
+
+REVISION = "r0001"
+"""The newest migration; a database that says so needs no Alembic run (importing Alembic costs 0.3 s)."""
+
+SERVER_STREAM = "~server"
+"""Stream of what the server itself writes into a run. It has a cursor, so readers notice; `~` keeps it apart from
+agents' streams."""
+
+metadata = MetaData()
+
+
+def _run_id(*, primary_key: bool = True) -> Column[str]:
+    return Column("run_id", String(64), primary_key=primary_key)
+
+
+def _stream_id() -> Column[str]:
+    return Column("stream", String(64), primary_key=True)
+
+
+run = Table(
+    "run",
+    metadata,
+    _run_id(),
+    Column("project", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    # False while only a placeholder: records arrived, but the Start among them was lost.
+    Column("started", Boolean, nullable=False),
+    Column("config_attempt", Integer, nullable=False),
+    Column("start_step", BigInteger, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("updated_us", BigInteger, nullable=False),
+    Column("ended_us", BigInteger),
+    Column("outcome", String(32), nullable=False),
+    Column("error_type", Text, nullable=False),
+    Column("error_message", Text, nullable=False),
+    Column("last_step", BigInteger),
+    Column("num_attempts", Integer, nullable=False),
+    Column("world_size", Integer, nullable=False),
+    Column("tags", LargeBinary, nullable=False),
+    Column("config", LargeBinary, nullable=False),
+    Column("environment", LargeBinary, nullable=False),
+    Column("facts", LargeBinary, nullable=False),
+)
+
+deleted_run = Table(
+    "deleted_run",
+    metadata,
+    _run_id(),
+    Column("name", Text, nullable=False),
+    Column("deleted_us", BigInteger, nullable=False),
+)
+
+stream = Table(
+    "stream",
+    metadata,
+    _run_id(),
+    _stream_id(),
+    Column("attempt", Integer, nullable=False),
+    Column("rank", Integer, nullable=False),
+    Column("world_size", Integer, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("started_us", BigInteger, nullable=False),
+    Column("forked_from", Text, nullable=False),
+    # The cursor: fencing token, first seq not taken yet, digest chain just before it.
+    Column("epoch", Integer, nullable=False),
+    Column("next", BigInteger, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
+    Column("started", Boolean, nullable=False),
+    Column("ended", String(32), nullable=False),
+    Column("ended_us", BigInteger),
+    # Everything before `compacted` lies in chunks; from there on there are `num_hot` segments, the oldest taken in at
+    # `hot_since_us`.
+    Column("compacted", BigInteger, nullable=False),
+    Column("num_hot", Integer, nullable=False),
+    Column("hot_since_us", BigInteger),
+)
+Index(
+    "ix_stream_hot",
+    stream.c.hot_since_us,
+    sqlite_where=text("hot_since_us IS NOT NULL"),
+    postgresql_where=text("hot_since_us IS NOT NULL"),
+)
+Index(
+    "ix_stream_open",
+    stream.c.seen_us,
+    sqlite_where=text("ended = ''"),
+    postgresql_where=text("ended = ''"),
+)
+
+series = Table(
+    "series",
+    metadata,
+    _run_id(),
+    Column("series_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("reduction", Text, nullable=False),
+    Column("labels", LargeBinary, nullable=False),
+)
+
+stream_series = Table(
+    "stream_series",
+    metadata,
+    _run_id(),
+    _stream_id(),
+    Column("sid", BigInteger, primary_key=True, autoincrement=False),
+    Column("series_id", BigInteger, nullable=False),
+)
+
+segment = Table(
+    "segment",
+    metadata,
+    _run_id(),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    _stream_id(),
+    Column("first_seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("received_us", BigInteger, nullable=False),
+    Column("raw_bytes", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+chunk = Table(
+    "chunk",
+    metadata,
+    _run_id(),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    _stream_id(),
+    Column("first_seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("sealed", Boolean, nullable=False),
+    Column("num_rows", Integer, nullable=False),
+    Column("first_step", BigInteger, nullable=False),
+    Column("last_step", BigInteger, nullable=False),
+    Column("axis", LargeBinary, nullable=False),
+)
+
+# Small columns first: SQLite walks a row's overflow pages from the front, so a rollup is read without the body behind
+# it.
+series_chunk = Table(
+    "series_chunk",
+    metadata,
+    _run_id(),
+    Column("series_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    _stream_id(),
+    Column("first_seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("first_step", BigInteger, nullable=False),
+    Column("last_step", BigInteger, nullable=False),
+    Column("num_points", Integer, nullable=False),
+    Column("num_nan", Integer, nullable=False),
+    Column("num_pos_inf", Integer, nullable=False),
+    Column("num_neg_inf", Integer, nullable=False),
+    Column("minimum", Double),
+    Column("maximum", Double),
+    Column("total", Double),
+    Column("rollup_4096", LargeBinary),
+    Column("rollup_64", LargeBinary),
+    Column("body", LargeBinary, nullable=False),
+)
+
+event = Table(
+    "event",
+    metadata,
+    _run_id(),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    _stream_id(),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("rank", Integer, nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("skip_class", SmallInteger, nullable=False),
+    Column("severity", String(16), nullable=False),
+    Column("time_us", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+# Covers `event_marks` and `count_events`: neither reads the rows.
+Index("ix_event_kind", event.c.run_id, event.c.kind, event.c.attempt, event.c.step, event.c.skip_class, event.c.rank)
+
+token = Table(
+    "token",
+    metadata,
+    Column("token_hash", String(64), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+)
+
+session = Table(
+    "session",
+    metadata,
+    Column("session_hash", String(64), primary_key=True),
+    Column("created_us", BigInteger, nullable=False),
+    Column("expires_us", BigInteger, nullable=False),
+)

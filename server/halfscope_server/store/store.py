@@ -1,0 +1,355 @@
+"""The store: one database, its write path and its reads behind one class.
+
+Owns the order between writer and readers. Must not import ingest, query or api. Invariant: writing goes through one
+connection, reading through a pool that cannot write, each read in one snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal, Self
+
+import sqlalchemy as sa
+from halfscope.wire.messages import Batch, Bye, Gone, Hello, Welcome
+
+from halfscope_server.errors import Unavailable
+from halfscope_server.store import compactor, contact, cursors, events, managing, plain, reading, runs, schema
+from halfscope_server.store.committer import Committer
+from halfscope_server.store.engine import Database
+from halfscope_server.store.reading import Selection
+from halfscope_server.store.tails import Tails
+from halfscope_server.store.types import (
+    CommitResult,
+    EventMarks,
+    EventRow,
+    Points,
+    Rollup,
+    RunRow,
+    SeriesRow,
+    StreamRow,
+    TokenRow,
+)
+
+
+class Store:
+    """Everything that is kept. Writing methods are for ingest's one writer thread, the others for any thread.
+
+    Methods raise `Unavailable` when the database cannot be reached or does not take a write.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._committer = Committer(database)
+        self._tails = Tails()
+
+    @classmethod
+    def open(cls, url: str, *, read_only: bool = False) -> Self:
+        """Open a database, bringing its tables up to date.
+
+        Args:
+            url: `sqlite:////absolute/path.db` or `postgresql://user:password@host/name`.
+            read_only: for commands that look at the database while a server runs on it.
+
+        Raises:
+            ValueError: the URL is none of these.
+            Unavailable: it is held by another server, cannot be reached, or was made by a newer halfscope.
+        """
+        return cls(Database(url, read_only=read_only))
+
+    @property
+    def dialect(self) -> Literal["sqlite", "postgresql"]:
+        return self._database.dialect
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._database.close()
+
+    # ---- writing: the one writer thread --------------------------------------------------------
+
+    def grant(self, hello: Hello, *, now_us: int) -> Welcome | Gone:
+        """Give a stream to the connection that said hello; any older connection of the stream is fenced off."""
+        with self._writing() as connection:
+            if managing.deleted(connection, hello.run_id) is not None:
+                return Gone(hello.run_id, hello.stream)
+            state = cursors.grant(connection, hello, now_us=now_us)
+            if contact.regain(connection, state.key, now_us=now_us) is not None:
+                state.ended, state.ended_us = "", None
+                contact.note_regained(connection, state, now_us=now_us)
+        self._committer.remember(state)
+        return Welcome(state.run_id, state.stream, state.epoch, state.next, state.digest)
+
+    def commit(self, batches: Sequence[Batch], *, now_us: int) -> CommitResult:
+        """Apply a group of batches in one transaction.
+
+        Args:
+            batches: in order of arrival; those of one stream follow one another.
+            now_us: server time.
+
+        Returns:
+            What became of them. A batch that is neither applied nor refused was a resend, an overlap or left a gap:
+            `next` says where its stream is.
+        """
+        with self._translated():
+            return self._committer.commit(batches, now_us=now_us)
+
+    def bye(self, bye: Bye, *, now_us: int) -> None:
+        """Note how the agent's side of a stream ended."""
+        with self._writing() as connection:
+            state = contact.bye(connection, bye, now_us=now_us)
+        if state is not None:
+            self._committer.forget(state.key)
+
+    def touch(self, streams: Collection[tuple[str, str]], *, now_us: int) -> None:
+        """Note that these streams' agents are there, though they have nothing new."""
+        with self._writing() as connection:
+            for state in contact.touch(connection, streams, now_us=now_us):
+                self._committer.forget(state.key)
+
+    def mark_lost_contact(self, *, silent_since_us: int, now_us: int) -> list[str]:
+        """End the open streams that were last heard of before a moment.
+
+        Returns:
+            The runs concerned.
+        """
+        with self._writing() as connection:
+            lost = contact.mark_lost(connection, silent_since_us=silent_since_us, now_us=now_us)
+        for state in lost:
+            self._committer.forget(state.key)
+        return sorted({state.run_id for state in lost})
+
+    def compact(self, *, now_us: int, budget_s: float) -> int:
+        """Merge segments into chunks where that is due, for about as long as the budget says.
+
+        Returns:
+            How many merges were made; 0: nothing is due.
+        """
+        with self._translated():
+            return compactor.compact(self._database, now_us=now_us, budget_s=budget_s)
+
+    # ---- reading: any thread -------------------------------------------------------------------
+
+    def list_runs(self) -> list[RunRow]:
+        """All runs, newest first."""
+        with self._reading() as connection:
+            return runs.select(connection)
+
+    def get_run(self, run_id: str) -> RunRow | None:
+        """One run, or None: not known, or deleted."""
+        with self._reading() as connection:
+            found = runs.select(connection, run_id)
+        return found[0] if found else None
+
+    def streams(self, run_id: str) -> list[StreamRow]:
+        """The agents' streams of a run by (attempt, rank, stream)."""
+        with self._reading() as connection:
+            return [row for row, _ in reading.streams_of(connection, run_id)]
+
+    def series(self, run_id: str) -> list[SeriesRow]:
+        """The series of a run, by name and labels."""
+        series = schema.series
+        with self._reading() as connection:
+            rows = connection.execute(sa.select(series).where(series.c.run_id == run_id)).all()
+        found = [
+            SeriesRow(
+                run_id=row.run_id,
+                series_id=row.series_id,
+                name=row.name,
+                labels=plain.unpack(row.labels),
+                unit=row.unit,
+                kind=row.kind,
+                reduction=row.reduction,
+            )
+            for row in rows
+        ]
+        return sorted(found, key=lambda row: (row.name, sorted(row.labels.items())))
+
+    def points(
+        self,
+        run_id: str,
+        series_id: int,
+        *,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        rank: int | None = None,
+        attempt: int | None = None,
+    ) -> Points:
+        """Raw values of a series in the order (step, attempt, rank, stream, arrival); both bounds are inclusive."""
+        with self._translated():
+            wanted = Selection(
+                run_id=run_id,
+                series_id=series_id,
+                first_step=first_step,
+                last_step=last_step,
+                rank=rank,
+                attempt=attempt,
+            )
+            return reading.points(self._database, self._tails, wanted)
+
+    def rollup(
+        self,
+        run_id: str,
+        series_id: int,
+        width: int,
+        *,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        rank: int | None = None,
+        attempt: int | None = None,
+    ) -> Rollup:
+        """Summaries of a series over the ranks and attempts asked for.
+
+        Args:
+            run_id: the run.
+            series_id: the series.
+            width: steps per bucket, a multiple of 64.
+            first_step: the buckets from the one that holds it.
+            last_step: the buckets up to the one that holds it; both are given whole.
+            rank: None: all, added up.
+            attempt: likewise.
+        """
+        if width < 64 or width % 64:
+            raise ValueError(f"a rollup of {width} steps was asked for; expected a multiple of 64")
+        with self._translated():
+            wanted = Selection(
+                run_id=run_id,
+                series_id=series_id,
+                first_step=first_step,
+                last_step=last_step,
+                rank=rank,
+                attempt=attempt,
+            )
+            return reading.rollup(self._database, self._tails, wanted, width)
+
+    def events(
+        self,
+        run_id: str,
+        *,
+        kinds: Sequence[str] | None = None,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        after: tuple[int, int, str, int] | None = None,
+        limit: int = 1000,
+        newest_first: bool = False,
+    ) -> list[EventRow]:
+        """A page of events in the order (attempt, step, stream, seq).
+
+        Args:
+            run_id: the run.
+            kinds: None: all.
+            first_step: inclusive, like last_step.
+            last_step: None: no bound.
+            after: (attempt, step, stream, seq) of the last event of the page before, in the same direction.
+            limit: at most so many.
+            newest_first: the order reversed.
+        """
+        with self._reading() as connection:
+            return events.select(
+                connection,
+                run_id,
+                kinds=kinds,
+                first_step=first_step,
+                last_step=last_step,
+                after=after,
+                limit=limit,
+                newest_first=newest_first,
+            )
+
+    def count_events(
+        self, run_id: str, *, first_step: int | None = None, last_step: int | None = None
+    ) -> dict[str, int]:
+        """Number of events by kind."""
+        with self._reading() as connection:
+            return events.count(connection, run_id, first_step=first_step, last_step=last_step)
+
+    def event_marks(self, run_id: str, kinds: Sequence[str]) -> EventMarks:
+        """Where events of these kinds lie; quick for runs of a million steps."""
+        with self._reading() as connection:
+            return events.marks(connection, run_id, kinds)
+
+    def versions(self, run_id: str) -> dict[str, int]:
+        """The reader's cursor: per stream, the first seq not taken in yet. The server's own stream is among them."""
+        stream = schema.stream
+        with self._reading() as connection:
+            rows = connection.execute(sa.select(stream.c.stream, stream.c.next).where(stream.c.run_id == run_id))
+            return {row[0]: row[1] for row in rows}
+
+    # ---- managing: any thread ------------------------------------------------------------------
+
+    def rename_run(self, run_id: str, name: str) -> bool:
+        """Give a run another name; False: no such run."""
+        with self._writing() as connection:
+            return managing.rename(connection, run_id, name)
+
+    def set_tags(self, run_id: str, tags: Sequence[str]) -> bool:
+        """Replace a run's tags; False: no such run."""
+        with self._writing() as connection:
+            return managing.set_tags(connection, run_id, tags)
+
+    def delete_run(self, run_id: str, *, now_us: int) -> bool:
+        """Delete a run and all of its data; False: no such run. Its agents are told that it is gone."""
+        with self._writing() as connection:
+            is_deleted = managing.delete(connection, run_id, now_us=now_us)
+        self._tails.forget(run_id)
+        return is_deleted
+
+    def deleted_run(self, run_id: str) -> tuple[str, int] | None:
+        """(name, when) of a run that was deleted, or None."""
+        with self._reading() as connection:
+            return managing.deleted(connection, run_id)
+
+    def put_token(self, token_hash: str, *, name: str, created_us: int) -> None:
+        """Keep a bearer token by its hash."""
+        with self._writing() as connection:
+            managing.put_token(connection, token_hash, name=name, created_us=created_us)
+
+    def list_tokens(self) -> list[TokenRow]:
+        """The tokens that were given out and not revoked."""
+        with self._reading() as connection:
+            return managing.tokens(connection)
+
+    def find_token(self, token_hash: str) -> str | None:
+        """The name a token was given out under, or None."""
+        with self._reading() as connection:
+            return managing.find_token(connection, token_hash)
+
+    def revoke_token(self, token_hash: str) -> bool:
+        """Forget a token; False: it was not known."""
+        with self._writing() as connection:
+            return managing.revoke_token(connection, token_hash)
+
+    def put_session(self, session_hash: str, *, created_us: int, expires_us: int) -> None:
+        """Keep a browser session by its hash."""
+        with self._writing() as connection:
+            managing.put_session(connection, session_hash, created_us=created_us, expires_us=expires_us)
+
+    def find_session(self, session_hash: str) -> int | None:
+        """When a session ends, or None: not known."""
+        with self._reading() as connection:
+            return managing.find_session(connection, session_hash)
+
+    def delete_session(self, session_hash: str) -> bool:
+        """Forget a session; False: it was not known. Of two who forget it at once, one is told True."""
+        with self._writing() as connection:
+            return managing.delete_session(connection, session_hash)
+
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        with self._translated(), self._database.writing() as connection:
+            yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[sa.Connection]:
+        with self._translated(), self._database.reading() as connection:
+            yield connection
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """The database's own errors in our words."""
+        try:
+            yield
+        except sa.exc.DBAPIError as error:
+            raise Unavailable(
+                f"the database did not answer as it should ({type(error.orig).__name__}: {error.orig}); "
+                "check that it is running and that its disk is not full"
+            ) from error

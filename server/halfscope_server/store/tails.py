@@ -1,0 +1,115 @@
+"""What is not in chunks yet, decoded once and kept: the segments of each stream behind its last compaction.
+
+Must not write. Invariant: a tail holds exactly the segments from `compacted` on, each once; it only ever grows, until
+the next compaction starts another. A reader may see segments committed after its own snapshot, never fewer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from halfscope_server.store import schema
+from halfscope_server.store.block import Block, Collector
+from halfscope_server.store.records import points_of
+from halfscope_server.store.types import StreamRow
+
+MAX_TAIL_BYTES = 256 * 1024 * 1024
+"""Decoded tails kept by one process; the least recently read go first."""
+
+segment = schema.segment
+stream_series = schema.stream_series
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tail:
+    compacted: int
+    upto: int
+    """First seq that is not in it yet."""
+    collector: Collector = field(default_factory=Collector)
+    sids: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotStream:
+    """A stream with segments, as a reader's snapshot has it."""
+
+    row: StreamRow
+    compacted: int
+
+
+class Tails:
+    """A bounded memory of tails, shared by all readers of one process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tails: OrderedDict[tuple[str, str], _Tail] = OrderedDict()
+
+    def block(self, connection: sa.Connection, hot: HotStream, series_ids: Sequence[int]) -> Block:
+        """These series of a stream's tail.
+
+        Args:
+            connection: a reading one; its snapshot must be the one that `hot` was read in.
+            hot: the stream.
+            series_ids: which series.
+        """
+        key = (hot.row.run_id, hot.row.stream)
+        # One lock for all: decoding holds the interpreter lock anyway, and readers of one stream must not decode it
+        # twice.
+        with self._lock:
+            tail = self._tails.get(key)
+            if tail is None or tail.compacted < hot.compacted:
+                tail = self._tails[key] = _Tail(compacted=hot.compacted, upto=hot.compacted)
+            elif tail.compacted > hot.compacted:
+                # This reader's snapshot is older than the last compaction: serve it, keep nothing.
+                tail = _Tail(compacted=hot.compacted, upto=hot.compacted)
+            else:
+                self._tails.move_to_end(key)
+            if tail.upto < hot.row.next:
+                _extend(connection, tail, hot)
+            self._trim()
+            return tail.collector.block(series_ids)
+
+    def forget(self, run_id: str) -> None:
+        """Drop what is kept of a run that was deleted."""
+        with self._lock:
+            for key in [key for key in self._tails if key[0] == run_id]:
+                del self._tails[key]
+
+    def _trim(self) -> None:
+        total_bytes = sum(tail.collector.num_bytes for tail in self._tails.values())
+        while total_bytes > MAX_TAIL_BYTES and len(self._tails) > 1:
+            total_bytes -= self._tails.popitem(last=False)[1].collector.num_bytes
+
+
+def _extend(connection: sa.Connection, tail: _Tail, hot: HotStream) -> None:
+    row = hot.row
+    tail.sids = sids_of(connection, row.run_id, row.stream)
+    found = connection.execute(
+        sa.select(segment.c.raw_bytes, segment.c.body)
+        .where(
+            segment.c.run_id == row.run_id,
+            segment.c.attempt == row.attempt,
+            segment.c.stream == row.stream,
+            segment.c.first_seq >= tail.upto,
+        )
+        .order_by(segment.c.first_seq)
+    )
+    for raw_bytes, body in found:
+        for points in points_of(body, raw_bytes):
+            tail.collector.add(points, tail.sids)
+    tail.upto = row.next
+
+
+def sids_of(connection: sa.Connection, run_id: str, stream: str) -> dict[int, int]:
+    """sid -> series_id of everything a stream has declared."""
+    rows = connection.execute(
+        sa.select(stream_series.c.sid, stream_series.c.series_id).where(
+            stream_series.c.run_id == run_id, stream_series.c.stream == stream
+        )
+    )
+    return {row[0]: row[1] for row in rows}

