@@ -32,7 +32,9 @@ async function plotlyRules() {
 /** The text that usePress would put into its style element. */
 function pressableRules() {
   const aria = createRequire(require.resolve("react-aria-components/package.json"));
-  const entry = aria.resolve("react-aria").replace(/react-aria[/\\]dist[/\\].*$/, "react-aria/dist/private/interactions/usePress.mjs");
+  const entry = aria
+    .resolve("react-aria")
+    .replace(/react-aria[/\\]dist[/\\].*$/, "react-aria/dist/private/interactions/usePress.mjs");
   const source = readFileSync(entry, "utf8");
   const attribute = /PRESSABLE_ATTRIBUTE = '([^']+)'/.exec(source)?.[1];
   const template = /style\.textContent = `([\s\S]*?)`/.exec(source)?.[1];
@@ -44,7 +46,9 @@ function pressableRules() {
 
 const rules = await plotlyRules();
 if (rules.length < 40 || !rules.some((rule) => rule.includes(".modebar"))) {
-  throw new Error(`Plotly inserted ${rules.length} global rules, expected some 60 with its mode bar's: see how it adds them now`);
+  throw new Error(
+    `Plotly inserted ${rules.length} global rules, expected some 60 with its mode bar's: see how it adds them now`,
+  );
 }
 mkdirSync(folder, { recursive: true });
 writeFileSync(`${folder}plotly-global.css`, `${rules.join("\n")}\n`);

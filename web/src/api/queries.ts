@@ -52,6 +52,15 @@ export const runQuery = (run: string) =>
     queryFn: () => unwrap(api.GET("/api/v1/runs/{run}", { params: { path: { run }, query: { strip_bins: 800 } } })),
   });
 
+/** @param numEvents part of the key: another count means that the line has changed. */
+export const rugQuery = (run: string, widthPx: number, numEvents: number) =>
+  queryOptions({
+    queryKey: ["rug", run, widthPx, numEvents],
+    queryFn: () =>
+      unwrap(api.GET("/api/v1/runs/{run}/rug", { params: { path: { run }, query: { width_px: widthPx } } })),
+    placeholderData: keepPreviousData,
+  });
+
 export const configQuery = (run: string) =>
   queryOptions({
     queryKey: ["config", run],

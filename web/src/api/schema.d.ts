@@ -169,6 +169,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run}/rug": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Rug
+         * @description Every event of a window on one line, at `width_px`; null before the first step.
+         */
+        get: operations["get_rug"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run}/series": {
         parameters: {
             query?: never;
@@ -198,7 +218,7 @@ export interface paths {
         };
         /**
          * Get Strip
-         * @description The health strip of a run or of a part of it.
+         * @description The health strip of a run or of a part of it; null before the first step.
          */
         get: operations["get_strip"];
         put?: never;
@@ -650,6 +670,52 @@ export interface components {
             /** Request Id */
             request_id: string;
         };
+        /**
+         * Rug
+         * @description Every event of a run on one line; the counts of the marks add up to `total`.
+         */
+        Rug: {
+            /** First Step */
+            first_step: number;
+            /** Last Step */
+            last_step: number;
+            /** Marks */
+            marks: components["schemas"]["RugMark"][];
+            /** Total */
+            total: number;
+        };
+        /**
+         * RugMark
+         * @description Events that share a place on the rug: one event, or several closer than 4 px.
+         */
+        RugMark: {
+            /** Count */
+            count: number;
+            /** First Step */
+            first_step: number;
+            /** Last Step */
+            last_step: number;
+            /**
+             * Mark
+             * @description Second channel, as in `EventItem.mark`.
+             */
+            mark: string;
+            /**
+             * Role
+             * @description Colour role of the gravest of them.
+             */
+            role: string;
+            /**
+             * Severity
+             * @enum {string}
+             */
+            severity: "info" | "warning" | "critical";
+            /**
+             * Text
+             * @description Read-out: "steps 12,000-12,040: 3 skips, 1 scale growth".
+             */
+            text: string;
+        };
         /** RunConfig */
         RunConfig: {
             /** Sections */
@@ -1007,7 +1073,8 @@ export interface components {
              *       "last": null,
              *       "y": "auto",
              *       "smooth": 0,
-             *       "width_px": 800
+             *       "width_px": 800,
+             *       "utc_offset_min": 0
              *     }
              */
             window?: components["schemas"]["Window"];
@@ -1045,6 +1112,12 @@ export interface components {
              * @default 0
              */
             smooth?: number;
+            /**
+             * Utc Offset Min
+             * @description Minutes to add to UTC for the viewer's local time on the time axis.
+             * @default 0
+             */
+            utc_offset_min?: number;
             /**
              * Width Px
              * @default 800
@@ -1565,6 +1638,8 @@ export interface operations {
                 last?: number | null;
                 /** @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it. */
                 smooth?: number;
+                /** @description Minutes to add to UTC for the viewer's local time on the time axis. */
+                utc_offset_min?: number;
                 width_px?: number;
                 x?: "step" | "time";
                 y?: "linear" | "log" | "auto";
@@ -1635,6 +1710,8 @@ export interface operations {
                 last?: number | null;
                 /** @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it. */
                 smooth?: number;
+                /** @description Minutes to add to UTC for the viewer's local time on the time axis. */
+                utc_offset_min?: number;
                 width_px?: number;
                 x?: "step" | "time";
                 y?: "linear" | "log" | "auto";
@@ -1657,6 +1734,76 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Table"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_rug: {
+        parameters: {
+            query?: {
+                first?: number | null;
+                /** @description In steps, or in microseconds since the epoch when x is `time`. */
+                last?: number | null;
+                /** @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it. */
+                smooth?: number;
+                /** @description Minutes to add to UTC for the viewer's local time on the time axis. */
+                utc_offset_min?: number;
+                width_px?: number;
+                x?: "step" | "time";
+                y?: "linear" | "log" | "auto";
+            };
+            header?: never;
+            path: {
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Rug"] | null;
                 };
             };
             /** @description Not signed in */
@@ -1779,7 +1926,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Strip"];
+                    "application/json": components["schemas"]["Strip"] | null;
                 };
             };
             /** @description Not signed in */

@@ -38,7 +38,8 @@ export function formatCompact(value: Num | undefined): string {
   if (word !== null) return word;
   const number = value as number;
   const size = Math.abs(number);
-  const [divisor, suffix] = size >= 999.5e6 ? [1e9, "G"] : size >= 999.5e3 ? [1e6, "M"] : size >= 999.5 ? [1e3, "k"] : [1, ""];
+  const [divisor, suffix] =
+    size >= 999.5e6 ? [1e9, "G"] : size >= 999.5e3 ? [1e6, "M"] : size >= 999.5 ? [1e3, "k"] : [1, ""];
   return `${Number((number / divisor).toPrecision(3))}${suffix}`;
 }
 

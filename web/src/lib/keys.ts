@@ -18,7 +18,8 @@ function isTyping(target: EventTarget | null): boolean {
 
 function onKeyDown(event: KeyboardEvent): void {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || !getPrefs().shortcuts) return;
-  if (isTyping(event.target) || document.querySelector("[role=dialog],[role=alertdialog],[role=menu],[role=listbox]")) return;
+  if (isTyping(event.target) || document.querySelector("[role=dialog],[role=alertdialog],[role=menu],[role=listbox]"))
+    return;
   const inChord = chord !== null && performance.now() < chord.until;
   const name = inChord && chord ? `${chord.key} ${event.key}` : event.key;
   chord = null;

@@ -38,12 +38,12 @@ export function navigate(place: string, { replace = false } = {}): void {
 }
 
 /** Sets query keys of the present place; null or empty removes a key. Leaves no entry for Back unless asked to. */
-export function setQuery(changes: Record<string, string | null>, { push = false } = {}): void {
+export function setQuery(changes: Record<string, string | string[] | null>, { push = false } = {}): void {
   const [path = "/", search = ""] = currentPlace().split("?", 2);
   const query = new URLSearchParams(search);
   for (const [key, value] of Object.entries(changes)) {
-    if (value) query.set(key, value);
-    else query.delete(key);
+    query.delete(key);
+    for (const one of Array.isArray(value) ? value : value ? [value] : []) query.append(key, one);
   }
   // Commas and tildes are legal in a query and far easier to read and share than %2C.
   const text = query.toString().replaceAll("%2C", ",");
@@ -59,7 +59,14 @@ type LinkProps = Omit<AnchorHTMLAttributes<HTMLAnchorElement>, "href"> & { to: s
 export function Link({ to, onClick, ...rest }: LinkProps) {
   const follow = (event: MouseEvent<HTMLAnchorElement>) => {
     onClick?.(event);
-    if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) {
+    if (
+      event.defaultPrevented ||
+      event.button !== 0 ||
+      event.metaKey ||
+      event.ctrlKey ||
+      event.shiftKey ||
+      event.altKey
+    ) {
       return;
     }
     event.preventDefault();

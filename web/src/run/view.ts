@@ -65,39 +65,40 @@ export function toWindow(view: View, widthPx: number): Window {
     y: view.y,
     smooth: view.smooth,
     width_px: widthPx,
+    utc_offset_min: -new Date().getTimezoneOffset(),
   };
 }
 
 type Clock = NonNullable<Strip["clock"]>;
 
 /** A value of one column of the clock at a value of the other, by straight lines between its knots. */
-function convert(clock: Clock, value: number, from: 0 | 1): number | null {
-  const to = from === 0 ? 1 : 0;
-  const head = clock[0];
-  const tail = clock.at(-1);
-  if (!head || !tail) return null;
-  if (value <= head[from]) return head[to];
-  for (let at = 1; at < clock.length; at++) {
-    const [before, after] = [clock[at - 1], clock[at]];
-    if (before && after && value <= after[from]) {
-      const span = after[from] - before[from];
-      return before[to] + (span > 0 ? (value - before[from]) / span : 0) * (after[to] - before[to]);
+function convert(clock: Clock, value: number, from: "step" | "time"): number | null {
+  const knots = clock.map(([step = 0, time = 0]) =>
+    from === "step" ? { at: step, to: time } : { at: time, to: step },
+  );
+  let before = knots[0];
+  if (!before) return null;
+  for (const knot of knots) {
+    if (value <= knot.at) {
+      const span = knot.at - before.at;
+      return span > 0 ? before.to + (Math.max(0, value - before.at) / span) * (knot.to - before.to) : knot.to;
     }
+    before = knot;
   }
-  return tail[to];
+  return before.to;
 }
 
 /** The range of the URL in steps, for the strip. Null where it cannot be told. */
 export function toSteps(view: View, clock: Clock): StepRange | null {
   if (!view.range || view.x === "step") return view.range;
-  const [from, to] = view.range.map((time) => convert(clock, time, 1));
+  const [from, to] = view.range.map((time) => convert(clock, time, "time"));
   return from == null || to == null ? null : [Math.round(from), Math.max(Math.round(from) + 1, Math.round(to))];
 }
 
 /** Steps as a range for the URL, in the units of its x axis. */
 export function fromSteps(x: View["x"], range: StepRange | null, clock: Clock): View["range"] {
   if (!range || x === "step") return range;
-  const [from, to] = range.map((step) => convert(clock, step, 0));
+  const [from, to] = range.map((step) => convert(clock, step, "step"));
   return from == null || to == null || to <= from ? null : [from, to];
 }
 

@@ -51,7 +51,6 @@ export function Strip({ strip, height }: StripProps) {
         ref={canvas}
         role="img"
         aria-label={strip.summary}
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys read out the cells, as the pointer does
         tabIndex={0}
         onPointerMove={onPointerMove}
         onPointerLeave={() => setBin(null)}

@@ -75,7 +75,13 @@ export function ZoomStrip({ strip, range, onRange }: ZoomStripProps) {
             <div className="zoom-shade" style={{ left: `${right * 100}%`, right: 0 }} />
           </>
         )}
-        <Handle end="from" at={left} value={shown?.[0] ?? first} limits={[first, last]} onMove={(to) => moveEnd(0, to)} />
+        <Handle
+          end="from"
+          at={left}
+          value={shown?.[0] ?? first}
+          limits={[first, last]}
+          onMove={(to) => moveEnd(0, to)}
+        />
         <Handle end="to" at={right} value={shown?.[1] ?? last} limits={[first, last]} onMove={(to) => moveEnd(1, to)} />
       </div>
       <div className="zoom-scale" aria-hidden="true">

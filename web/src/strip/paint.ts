@@ -27,12 +27,20 @@ export function binText({ strip, cells }: DecodedStrip, bin: number): string {
   if (text) return text;
   const [first, last] = binSteps(strip, bin);
   const name = strip.classes.find(({ id }) => id === cells[bin])?.name ?? "";
-  const steps = first === last ? `step ${first.toLocaleString("en-US")}` : `steps ${first.toLocaleString("en-US")}-${last.toLocaleString("en-US")}`;
+  const steps =
+    first === last
+      ? `step ${first.toLocaleString("en-US")}`
+      : `steps ${first.toLocaleString("en-US")}-${last.toLocaleString("en-US")}`;
   return `${steps}: ${name}`;
 }
 
 /** Fills the canvas, sized in device pixels. Lower ranks first, so that nothing ever covers a graver cell. */
-export function paintStrip(canvas: HTMLCanvasElement, decoded: DecodedStrip, color: (role: string) => string, ratio: number): void {
+export function paintStrip(
+  canvas: HTMLCanvasElement,
+  decoded: DecodedStrip,
+  color: (role: string) => string,
+  ratio: number,
+): void {
   const context = canvas.getContext("2d");
   if (!context) return;
   const { strip, cells, heights } = decoded;

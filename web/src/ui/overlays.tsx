@@ -1,7 +1,17 @@
 /** Dialogs and menus: behaviour from React Aria, look from our own CSS. */
 
 import type { ReactNode } from "react";
-import { Button, Dialog, Heading, Menu, MenuItem, MenuTrigger, Modal, ModalOverlay, Popover } from "react-aria-components";
+import {
+  Button,
+  Dialog,
+  Heading,
+  Menu,
+  MenuItem,
+  MenuTrigger,
+  Modal,
+  ModalOverlay,
+  Popover,
+} from "react-aria-components";
 import { Icon, type IconName } from "./icons";
 
 interface ModalDialogProps {

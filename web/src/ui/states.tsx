@@ -44,7 +44,8 @@ export function Loading({ what }: { what: string }) {
 
 /** The verdict in one word, with its icon; the reasons in the tooltip. */
 export function HealthWord({ health }: { health: Health }) {
-  const icon = health.word === "waiting" ? "waiting" : health.word === "unknown" ? "unknown" : SEVERITY_ICON[health.severity];
+  const icon =
+    health.word === "waiting" ? "waiting" : health.word === "unknown" ? "unknown" : SEVERITY_ICON[health.severity];
   return (
     <span className={`health severity-${health.severity}`} title={health.reasons.join("\n")}>
       <Icon name={icon} />
@@ -69,7 +70,10 @@ export function SentencePiece({ chip }: { chip: Chip }) {
   const shown = chip.code ? shortenMiddle(chip.text) : chip.text;
   const label = chip.label || (shown === chip.text ? "" : chip.text);
   return (
-    <span className={`piece tone-${chip.tone}${chip.code ? " mono" : ""}`} title={chip.tooltip || (chip.code ? chip.text : undefined)}>
+    <span
+      className={`piece tone-${chip.tone}${chip.code ? " mono" : ""}`}
+      title={chip.tooltip || (chip.code ? chip.text : undefined)}
+    >
       {label ? (
         <>
           <span aria-hidden="true">{shown}</span>

@@ -1,0 +1,134 @@
+/** A panel of the Overview: title, newest value, chart, and the same numbers as a table. Fails alone. */
+
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useRef, useState } from "react";
+import { ApiError } from "../api/client";
+import { panelErrorKey, useLiveData } from "../api/live-provider";
+import { panelQuery, panelTableQuery } from "../api/queries";
+import type { LiveError, PanelInfo, Window } from "../api/types";
+import { useVisible } from "../lib/hooks";
+import { Icon } from "../ui/icons";
+import { ModalDialog } from "../ui/overlays";
+import { FailedState, Loading } from "../ui/states";
+import { Plot } from "./Plot";
+
+interface PanelCardProps {
+  run: string;
+  info: PanelInfo;
+  window: Window;
+  onVisible: (panel: string, visible: boolean) => void;
+  onZoom: (range: [number, number] | null) => void;
+}
+
+export function PanelCard({ run, info, window, onVisible, onZoom }: PanelCardProps) {
+  const card = useRef<HTMLElement>(null);
+  const visible = useVisible(card);
+  const [showsTable, setShowsTable] = useState(false);
+  useEffect(() => {
+    onVisible(info.id, visible);
+    return () => onVisible(info.id, false);
+  }, [info.id, visible, onVisible]);
+
+  const { data: figure } = useQuery({ ...panelQuery(run, info.id, window), enabled: visible });
+  return (
+    <section
+      ref={card}
+      className="panel"
+      id={`panel-${info.id}`}
+      data-testid={`panel-${info.id}`}
+      aria-labelledby={`panel-title-${info.id}`}
+      style={{ "--columns": info.columns } as React.CSSProperties}
+    >
+      <header className="panel-head">
+        <h3 className="panel-title" id={`panel-title-${info.id}`}>
+          {info.title}
+        </h3>
+        <span className="panel-headline">{figure?.fill.headline}</span>
+        <button
+          type="button"
+          className="icon-button"
+          aria-label={`Show ${info.title} as table`}
+          title="Show as table"
+          onClick={() => setShowsTable(true)}
+        >
+          <Icon name="table" />
+        </button>
+      </header>
+      <div className="panel-body" style={{ minHeight: info.height_px }}>
+        <PanelBody run={run} info={info} window={window} visible={visible} onZoom={onZoom} />
+      </div>
+      {showsTable && <TableDialog run={run} info={info} window={window} onClose={() => setShowsTable(false)} />}
+    </section>
+  );
+}
+
+function PanelBody({ run, info, window, visible, onZoom }: Omit<PanelCardProps, "onVisible"> & { visible: boolean }) {
+  const cache = useQueryClient();
+  const { data: figure, error, refetch } = useQuery({ ...panelQuery(run, info.id, window), enabled: visible });
+  const failure = useLiveData<LiveError>(panelErrorKey(run, info.id));
+  const retry = () => {
+    cache.setQueryData(panelErrorKey(run, info.id), null);
+    refetch();
+  };
+  if (failure) {
+    return <FailedState error={new ApiError(0, failure.code, failure.detail, failure.request_id)} onRetry={retry} />;
+  }
+  if (error && !figure) return <FailedState error={error} onRetry={retry} />;
+  if (!figure) return visible ? <Loading what={info.title} /> : null;
+  if (figure.fill.empty) return <p className="panel-empty muted">{figure.fill.empty}</p>;
+  return (
+    <figure aria-label={figure.fill.label}>
+      <Plot
+        figure={figure}
+        height={info.height_px}
+        x={window.x}
+        windowKey={JSON.stringify(window)}
+        utcOffsetMin={window.utc_offset_min}
+        onZoom={onZoom}
+      />
+    </figure>
+  );
+}
+
+function TableDialog({
+  run,
+  info,
+  window,
+  onClose,
+}: Pick<PanelCardProps, "run" | "info" | "window"> & { onClose: () => void }) {
+  const { data: table, error, refetch } = useQuery(panelTableQuery(run, info.id, window));
+  return (
+    <ModalDialog title={info.title} isOpen onClose={onClose} size="wide">
+      {error && !table && <FailedState error={error} onRetry={refetch} />}
+      {!error && !table && <Loading what="the table" />}
+      {table && (
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region must be reachable from the keyboard
+        <section className="table-scroll" tabIndex={0} aria-label={info.title}>
+          <table className="data-table">
+            <thead>
+              <tr>
+                {table.columns.map((column) => (
+                  <th key={column} scope="col">
+                    {column}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {table.rows.map((row, at) => (
+                // biome-ignore lint/suspicious/noArrayIndexKey: rows are numbers without identity and are replaced whole
+                <tr key={at}>
+                  {row.map((cell, column) => (
+                    // biome-ignore lint/suspicious/noArrayIndexKey: as above
+                    <td key={column}>{cell}</td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </section>
+      )}
+      {table?.note && <p className="muted">{table.note}</p>}
+    </ModalDialog>
+  );
+}

@@ -1,0 +1,125 @@
+/** One Plotly chart: loaded lazily, redrawn with Plotly.react, its zoom and crosshair shared with the page. */
+
+import type { PlotlyHTMLElement } from "plotly.js";
+import { useEffect, useMemo, useRef, useState } from "react";
+import type { PanelFigure } from "../api/types";
+import { useMedia } from "../lib/hooks";
+import { usePalette } from "../lib/theme";
+import { setCrosshair, useCrosshair } from "./crosshair";
+import { axisValue, buildFigure } from "./figure";
+
+type Plotly = typeof import("plotly.js");
+
+let loading: Promise<Plotly> | null = null;
+
+function loadPlotly(): Promise<Plotly> {
+  loading ??= import("plotly.js-cartesian-dist-min").then((module) => module.default);
+  return loading;
+}
+
+/** What Plotly computes and keeps on its element; the part that places the crosshair. */
+interface Drawn extends PlotlyHTMLElement {
+  _fullLayout?: {
+    xaxis: { _offset: number; _length: number; d2p(value: number | string): number };
+    yaxis: { _offset: number; _length: number };
+  };
+}
+
+const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false, displaylogo: false } as const;
+
+interface PlotProps {
+  figure: PanelFigure;
+  height: number;
+  x: "step" | "time";
+  windowKey: string;
+  utcOffsetMin: number;
+  /** Null: the whole run. */
+  onZoom: (range: [number, number] | null) => void;
+}
+
+export function Plot({ figure, height, x, windowKey, utcOffsetMin, onZoom }: PlotProps) {
+  const element = useRef<HTMLDivElement>(null);
+  const palette = usePalette();
+  const canDrag = useMedia("(pointer: fine)");
+  const [plotly, setPlotly] = useState<Plotly | null>(null);
+  const built = useMemo(
+    () => buildFigure(figure, palette, { windowKey, canDrag }),
+    [figure, palette, windowKey, canDrag],
+  );
+  const panel = figure.info.id;
+  const handlers = useRef({ onZoom, x, utcOffsetMin });
+  handlers.current = { onZoom, x, utcOffsetMin };
+
+  useEffect(() => {
+    let stale = false;
+    loadPlotly().then((loaded) => !stale && setPlotly(() => loaded));
+    return () => {
+      stale = true;
+    };
+  }, []);
+
+  useEffect(() => {
+    const target = element.current as Drawn | null;
+    if (!plotly || !target) return;
+    const first = !target._fullLayout;
+    plotly.react(target, built.data, { ...built.layout, height }, CONFIG).then(() => {
+      if (first && target.isConnected) listen(target, panel, handlers);
+    });
+  }, [plotly, built, height, panel]);
+
+  useEffect(() => {
+    const target = element.current as Drawn | null;
+    if (!plotly || !target) return;
+    const observer = new ResizeObserver(() => {
+      if (target._fullLayout && target.clientWidth > 0) plotly.Plots.resize(target);
+    });
+    observer.observe(target);
+    return () => {
+      observer.disconnect();
+      plotly.purge(target);
+    };
+  }, [plotly]);
+
+  return (
+    <div className="plot" style={{ height }}>
+      <div ref={element} className="plot-canvas" />
+      <CrosshairLine chart={element} panel={panel} />
+    </div>
+  );
+}
+
+type Handlers = { current: Pick<PlotProps, "onZoom" | "x" | "utcOffsetMin"> };
+
+function listen(target: Drawn, panel: string, handlers: Handlers): void {
+  target.on("plotly_relayout", (change) => {
+    const { onZoom, x, utcOffsetMin } = handlers.current;
+    const changes = change as Record<string, unknown>;
+    if (changes["xaxis.autorange"]) return onZoom(null);
+    const from = axisValue(changes["xaxis.range[0]"], x, utcOffsetMin);
+    const to = axisValue(changes["xaxis.range[1]"], x, utcOffsetMin);
+    if (from !== null && to !== null && to > from)
+      onZoom([Math.floor(from), Math.max(Math.floor(from) + 1, Math.ceil(to))]);
+  });
+  target.on("plotly_doubleclick", () => handlers.current.onZoom(null));
+  target.on("plotly_hover", ({ points }) => {
+    const at = points[0]?.x;
+    if (typeof at === "number" || typeof at === "string") setCrosshair({ source: panel, x: at });
+  });
+  target.on("plotly_unhover", () => setCrosshair(null));
+}
+
+function CrosshairLine({ chart, panel }: { chart: { current: HTMLDivElement | null }; panel: string }) {
+  const crosshair = useCrosshair();
+  const layout = (chart.current as Drawn | null)?._fullLayout;
+  if (!crosshair || crosshair.source === panel || !layout) return null;
+  const { xaxis, yaxis } = layout;
+  const at = xaxis.d2p(crosshair.x);
+  if (!(at >= 0 && at <= xaxis._length)) return null;
+  return (
+    <div
+      className="crosshair"
+      style={{ left: xaxis._offset + at, top: yaxis._offset, height: yaxis._length }}
+      aria-hidden="true"
+    />
+  );
+}

@@ -1,0 +1,10 @@
+import { createRoot } from "react-dom/client";
+import { App } from "./app";
+import "./styles/tokens.css";
+import "./styles/controls.css";
+import "./styles/frame.css";
+import "./styles/pages.css";
+
+const root = document.getElementById("root");
+if (!root) throw new Error("index.html has no #root");
+createRoot(root).render(<App />);

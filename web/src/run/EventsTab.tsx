@@ -1,0 +1,193 @@
+/** Events: what happened, newest first or in order, filtered by kind, page by page; each leads to its step. */
+
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { useEffect, useRef, useState } from "react";
+import { eventsQuery } from "../api/queries";
+import type { EventItem, EventKind, RunSummary, Strip } from "../api/types";
+import { formatCount, formatTime, shortenMiddle } from "../lib/format";
+import { useKeys } from "../lib/keys";
+import { Link, setQuery, usePlace } from "../lib/router";
+import { around } from "../strip/ZoomStrip";
+import { Icon, SEVERITY_ICON } from "../ui/icons";
+import { EmptyState, FailedState, Loading } from "../ui/states";
+
+interface EventsProps {
+  summary: RunSummary;
+  strip: Strip | null;
+  /** From the live messages; null before the first. A change means that there is something new. */
+  numEvents: number | null;
+}
+
+export function EventsTab({ summary, strip, numEvents }: EventsProps) {
+  const { query } = usePlace();
+  const kinds = (query.get("kind") ?? "").split(",").filter(Boolean);
+  const oldestFirst = query.get("order") === "oldest";
+  const { data, error, refetch, fetchNextPage, hasNextPage, isFetchingNextPage } = useInfiniteQuery(
+    eventsQuery(summary.id, kinds, !oldestFirst),
+  );
+  const asked = useRef(numEvents);
+  useEffect(() => {
+    if (asked.current !== null && numEvents !== null && numEvents !== asked.current) refetch();
+    asked.current = numEvents;
+  }, [numEvents, refetch]);
+  const list = useRef<HTMLOListElement>(null);
+  useRowKeys(list);
+
+  if (!data) return error ? <FailedState error={error} onRetry={refetch} /> : <Loading what="the events" />;
+  const events = data.pages.flatMap((page) => page.events);
+  const head = data.pages[0];
+  const allKinds = head?.kinds ?? [];
+  const total = allKinds.reduce((sum, { count }) => sum + count, 0);
+  if (total === 0) {
+    return (
+      <EmptyState title="No events yet">
+        <p>Skipped steps, changes of the loss scale, NaN and Inf appear here when they happen.</p>
+      </EmptyState>
+    );
+  }
+  return (
+    <div className="events">
+      <div className="events-toolbar">
+        <KindFilter kinds={allKinds} chosen={kinds} />
+        <button type="button" className="button" onClick={() => setQuery({ order: oldestFirst ? null : "oldest" })}>
+          <Icon name={oldestFirst ? "up" : "down"} />
+          {oldestFirst ? "Oldest first" : "Newest first"}
+        </button>
+      </div>
+      <p className="muted" role="status">
+        {kinds.length > 0
+          ? `${formatCount(head?.total ?? 0)} of ${formatCount(total)} events`
+          : `${formatCount(total)} events`}
+        {kinds.length > 0 && (
+          <button type="button" className="link-button" onClick={() => setQuery({ kind: null })}>
+            clear
+          </button>
+        )}
+      </p>
+      <ol ref={list} className="event-list" data-testid="events">
+        {events.map((event) => (
+          <EventRow key={event.id} event={event} summary={summary} strip={strip} />
+        ))}
+      </ol>
+      {hasNextPage && (
+        <button type="button" className="button more" disabled={isFetchingNextPage} onClick={() => fetchNextPage()}>
+          {isFetchingNextPage ? "Loading…" : "Show more"}
+        </button>
+      )}
+    </div>
+  );
+}
+
+/** j and k move through the rows' links. */
+function useRowKeys(list: { current: HTMLElement | null }) {
+  const move = (by: number) => {
+    const links = [...(list.current?.querySelectorAll<HTMLElement>("[data-row]") ?? [])];
+    const at = links.indexOf(document.activeElement as HTMLElement);
+    links[Math.min(links.length - 1, Math.max(0, at + by))]?.focus();
+  };
+  useKeys({ j: () => move(1), k: () => move(-1) });
+}
+
+function KindFilter({ kinds, chosen }: { kinds: EventKind[]; chosen: string[] }) {
+  const toggle = (kind: string) => {
+    const next = chosen.includes(kind) ? chosen.filter((other) => other !== kind) : [...chosen, kind];
+    setQuery({ kind: next.join(",") });
+  };
+  return (
+    <fieldset className="kind-filter">
+      <legend className="sr-only">Kinds of events</legend>
+      {kinds.map(({ kind, title, count, severity }) => (
+        <button
+          key={kind}
+          type="button"
+          className={`kind severity-${severity}`}
+          aria-pressed={chosen.includes(kind)}
+          onClick={() => toggle(kind)}
+        >
+          <Icon name={SEVERITY_ICON[severity]} className="small" />
+          {title} <span className="count">{formatCount(count)}</span>
+        </button>
+      ))}
+    </fieldset>
+  );
+}
+
+function EventRow({ event, summary, strip }: { event: EventItem; summary: RunSummary; strip: Strip | null }) {
+  const [open, setOpen] = useState(false);
+  const { text, utc } = formatTime(event.time_us);
+  const range = strip && strip.last_step > strip.first_step ? around(strip, event.step, event.step) : null;
+  const hasDetails = Object.keys(event.details).length > 0 || event.where.length > 0;
+  return (
+    <li className="event">
+      <span className={`event-icon severity-${event.severity}`}>
+        <Icon name={SEVERITY_ICON[event.severity]} />
+        <span className="sr-only">{event.severity}</span>
+      </span>
+      <div className="event-main">
+        <p className="event-title">
+          <strong>{event.title}</strong>
+          <Link
+            to={`/runs/${summary.id}${range ? `?r=${range[0]}-${range[1]}` : ""}`}
+            className="event-step"
+            title="Show in the charts"
+            data-row
+          >
+            step {formatCount(event.step)}
+          </Link>
+          {summary.world_size > 1 && <span className="muted">rank {event.rank}</span>}
+          {summary.attempts > 1 && <span className="muted">restart {event.attempt}</span>}
+        </p>
+        {event.text && <p className="event-text">{event.text}</p>}
+        {open && <EventDetails event={event} />}
+      </div>
+      <time className="event-time muted" dateTime={new Date(event.time_us / 1000).toISOString()} title={utc}>
+        {text}
+      </time>
+      {hasDetails ? (
+        <button
+          type="button"
+          className="icon-button"
+          aria-expanded={open}
+          aria-label={`Details of ${event.title}, step ${formatCount(event.step)}`}
+          onClick={() => setOpen(!open)}
+        >
+          <Icon name={open ? "up" : "down"} />
+        </button>
+      ) : (
+        <span />
+      )}
+    </li>
+  );
+}
+
+function EventDetails({ event }: { event: EventItem }) {
+  const entries = Object.entries(event.details);
+  return (
+    <dl className="event-details">
+      {event.where.length > 0 && <Detail name="where" value={event.where} />}
+      {entries.map(([name, value]) => (
+        <Detail key={name} name={name} value={value} />
+      ))}
+    </dl>
+  );
+}
+
+function Detail({ name, value }: { name: string; value: unknown }) {
+  const items = Array.isArray(value) ? value.map(String) : null;
+  return (
+    <div>
+      <dt>{name.replaceAll("_", " ")}</dt>
+      <dd className="mono">
+        {items
+          ? items.map((item) => (
+              <span key={item} className="detail-item" title={item}>
+                {shortenMiddle(item, 40)}
+              </span>
+            ))
+          : typeof value === "object"
+            ? JSON.stringify(value)
+            : String(value)}
+      </dd>
+    </div>
+  );
+}

@@ -1,0 +1,74 @@
+/** Whether what is shown is the newest: Live, Paused, Catching up, Reconnecting, or how the run ended. */
+
+import { useLive } from "../api/live-provider";
+import type { LiveRun, RunSummary } from "../api/types";
+import { formatCount, formatSpan } from "../lib/format";
+import { useNow } from "../lib/hooks";
+import { Icon } from "../ui/icons";
+
+interface LivePillProps {
+  summary: RunSummary;
+  live: LiveRun | null;
+  /** Steps that came since it was paused; null while it follows. */
+  newSteps: number | null;
+  onToggle: () => void;
+}
+
+export function LivePill({ summary, live, newSteps, onToggle }: LivePillProps) {
+  const { connection, client } = useLive();
+  if (connection.kind === "lost")
+    return <ReconnectingPill retryAtMs={connection.retryAtMs} onRetry={() => client.retryNow()} />;
+  const isOver = summary.state !== "live" && summary.state !== "waiting";
+  if (newSteps !== null) {
+    const what = isOver
+      ? "Zoomed: show all"
+      : newSteps > 0
+        ? `Paused, ${formatCount(newSteps)} new steps: resume`
+        : "Paused: resume";
+    return (
+      <button type="button" className="pill pill-button" onClick={onToggle} data-testid="live-pill">
+        <Icon name={isOver ? "search" : "play"} />
+        {what}
+      </button>
+    );
+  }
+  if (isOver) {
+    return (
+      <span className="pill" data-testid="live-pill">
+        {summary.state_text}
+      </span>
+    );
+  }
+  const behindS = live?.catching_up_s ?? null;
+  if (behindS !== null) {
+    return (
+      <span className="pill" data-testid="live-pill">
+        <Icon name="waiting" />
+        Catching up, {formatSpan(behindS)} left
+      </span>
+    );
+  }
+  return (
+    <button type="button" className="pill pill-button" onClick={onToggle} title="Pause (l)" data-testid="live-pill">
+      <Icon name="live" />
+      {connection.kind === "open" ? summary.state_text || "Live" : "Connecting"}
+    </button>
+  );
+}
+
+export function ReconnectingPill({ retryAtMs, onRetry }: { retryAtMs: number; onRetry: () => void }) {
+  const now = useNow(500);
+  const seconds = Math.max(0, Math.ceil((retryAtMs - now) / 1000));
+  return (
+    <button
+      type="button"
+      className="pill pill-button pill-warning"
+      onClick={onRetry}
+      title="Try now"
+      data-testid="live-pill"
+    >
+      <Icon name="warning" />
+      Reconnecting ({seconds} s)
+    </button>
+  );
+}

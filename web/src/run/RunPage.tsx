@@ -1,0 +1,203 @@
+/** The frame of one run: header with verdict and actions, tabs, live subscription; and what is shown once it is deleted. */
+
+import { useQuery } from "@tanstack/react-query";
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { ApiError, type DeletedRun, UNREACHABLE } from "../api/client";
+import { deletedKey, liveRunKey, useLiveData, useWatch } from "../api/live-provider";
+import { runQuery } from "../api/queries";
+import type { LiveRun, RunSummary, Window } from "../api/types";
+import { TopBarContent } from "../frame/top-bar";
+import { formatTime } from "../lib/format";
+import { usePhone, useTitle } from "../lib/hooks";
+import { useKeys } from "../lib/keys";
+import { Link, navigate, setQuery, usePlace } from "../lib/router";
+import { EmptyState, FailedState, HealthWord, Loading, PrecisionChip } from "../ui/states";
+import { ConfigTab } from "./ConfigTab";
+import { EventsTab } from "./EventsTab";
+import { LivePill } from "./LivePill";
+import { OverviewTab } from "./OverviewTab";
+import { RunMenu } from "./RunMenu";
+import { setRange, toWindow, useView } from "./view";
+
+const TABS = [
+  { id: "", title: "Overview" },
+  { id: "events", title: "Events" },
+  { id: "config", title: "Config" },
+] as const;
+
+type TabId = (typeof TABS)[number]["id"];
+
+/** Width that the server thins lines to; one figure for all charts, so that viewers share its work. */
+const CHART_PX = { desktop: 1000, phone: 400 };
+const STRIP_BINS = { desktop: 1000, phone: 350 };
+
+export function RunPage({ run, tab }: { run: string; tab: string }) {
+  const phone = usePhone();
+  const view = useView();
+  const size = phone ? "phone" : "desktop";
+  const window = useMemo(() => toWindow(view, CHART_PX[size]), [view, size]);
+  const visible = useVisiblePanels();
+  const current = TABS.find(({ id }) => id === tab) ?? TABS[0];
+  useWatch({
+    type: "watch_run",
+    run,
+    panels: current.id === "" ? visible.panels : [],
+    window,
+    strip_bins: STRIP_BINS[size],
+    events: true,
+  });
+
+  const { data: summary, error, refetch } = useQuery(runQuery(run));
+  const live = useLiveData<LiveRun>(liveRunKey(run));
+  const deletedNow = useLiveData<DeletedRun>(deletedKey(run));
+  const deleted = deletedNow ?? (error instanceof ApiError ? error.deleted : null);
+  useTitle(deleted?.name ?? summary?.name ?? "");
+
+  if (deleted) return <DeletedState deleted={deleted} />;
+  if (!summary) {
+    if (!error) return <Loading what="the run" />;
+    if (error instanceof ApiError && error.status === 404) return <MissingState message={error.message} />;
+    // The banner of the frame already says that the server is away.
+    return error instanceof ApiError && error.code === UNREACHABLE ? (
+      <Loading what="the run" />
+    ) : (
+      <FailedState error={error} onRetry={refetch} />
+    );
+  }
+  return <LoadedRun summary={summary} live={live} tab={current.id} window={window} onVisible={visible.onVisible} />;
+}
+
+/** Which panels are on screen: only those are asked for and kept live. */
+function useVisiblePanels() {
+  const [panels, setPanels] = useState<string[]>([]);
+  const onVisible = useCallback((panel: string, isVisible: boolean) => {
+    setPanels((before) => {
+      if (before.includes(panel) === isVisible) return before;
+      return isVisible ? [...before, panel].sort() : before.filter((id) => id !== panel);
+    });
+  }, []);
+  return { panels, onVisible };
+}
+
+interface LoadedRunProps {
+  summary: RunSummary;
+  live: LiveRun | null;
+  tab: TabId;
+  window: Window;
+  onVisible: (panel: string, visible: boolean) => void;
+}
+
+function LoadedRun({ summary, live, tab, window, onVisible }: LoadedRunProps) {
+  const { path, query } = usePlace();
+  const strip = live?.strip ?? summary.strip;
+  const lastStep = summary.last_step ?? 0;
+  const newSteps = useStepsSincePaused(lastStep, window.first !== null);
+  const base = `/runs/${summary.id}`;
+  // The view travels along: whoever looks at a stretch and goes to its events comes back to the same stretch.
+  const search = query.size > 0 ? `?${query.toString()}` : "";
+  const goTo = (index: number) => {
+    const target = TABS[index];
+    if (target) navigate(`${target.id ? `${base}/${target.id}` : base}${search}`);
+  };
+  const toggleLive = () => {
+    if (window.first !== null) setQuery({ r: null });
+    else if (strip && summary.last_step !== null && window.x === "step")
+      setRange([strip.first_step, Math.max(strip.first_step + 1, lastStep)]);
+  };
+  useKeys({ "1": () => goTo(0), "2": () => goTo(1), "3": () => goTo(2), l: toggleLive });
+
+  return (
+    <div className="run">
+      <TopBarContent
+        crumbs={[
+          { text: "Runs", to: "/" },
+          { text: summary.project, to: `/?project=${encodeURIComponent(summary.project)}` },
+          { text: summary.name },
+        ]}
+        pill={<LivePill summary={summary} live={live} newSteps={newSteps} onToggle={toggleLive} />}
+      />
+      {summary.demo && <DemoBanner />}
+      <header className="run-head">
+        <HealthWord health={summary.health} />
+        <h1 className="run-name" title={summary.name}>
+          {summary.name}
+        </h1>
+        <PrecisionChip text={summary.precision} role={summary.precision_role} />
+        {summary.tags.length > 0 && (
+          <ul className="tags" aria-label="Tags">
+            {summary.tags.map((tag) => (
+              <li key={tag} className="tag">
+                {tag}
+              </li>
+            ))}
+          </ul>
+        )}
+        <RunMenu summary={summary} afterDelete={() => navigate("/")} />
+      </header>
+      <nav className="tabs" aria-label="Run">
+        {TABS.map(({ id, title }) => {
+          const to = id ? `${base}/${id}` : base;
+          return (
+            <Link key={id} to={`${to}${search}`} className="tab" aria-current={path === to ? "page" : undefined}>
+              {title}
+              {id === "events" && live && live.num_events > 0 && (
+                <span className="count">{live.num_events.toLocaleString("en-US")}</span>
+              )}
+            </Link>
+          );
+        })}
+      </nav>
+      {tab === "" && (
+        <OverviewTab
+          summary={summary}
+          strip={strip}
+          window={window}
+          numEvents={live?.num_events ?? 0}
+          onVisible={onVisible}
+        />
+      )}
+      {tab === "events" && <EventsTab summary={summary} strip={strip} numEvents={live?.num_events ?? null} />}
+      {tab === "config" && <ConfigTab run={summary.id} />}
+    </div>
+  );
+}
+
+/** Steps that came since the view was paused; null while it follows. */
+function useStepsSincePaused(lastStep: number, paused: boolean): number | null {
+  const pausedAt = useRef<number | null>(null);
+  useEffect(() => {
+    pausedAt.current = paused ? (pausedAt.current ?? lastStep) : null;
+  }, [paused, lastStep]);
+  return paused ? lastStep - (pausedAt.current ?? lastStep) : null;
+}
+
+export function DemoBanner() {
+  return (
+    <p className="banner banner-info" role="note">
+      Demo on a CPU: numbers are real, speed is not what a GPU gives.
+    </p>
+  );
+}
+
+function DeletedState({ deleted }: { deleted: DeletedRun }) {
+  const { text, utc } = formatTime(deleted.deleted_us);
+  return (
+    <EmptyState title={`The run “${deleted.name}” was deleted`}>
+      <p title={utc}>It was deleted on {text}, with all its data.</p>
+      <Link to="/" className="button primary">
+        Back to Runs
+      </Link>
+    </EmptyState>
+  );
+}
+
+function MissingState({ message }: { message: string }) {
+  return (
+    <EmptyState title="There is no such run">
+      <p>{message}</p>
+      <Link to="/" className="button primary">
+        Back to Runs
+      </Link>
+    </EmptyState>
+  );
+}

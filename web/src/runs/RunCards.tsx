@@ -1,0 +1,43 @@
+/** Runs on a phone: three lines each. */
+
+import type { RunSummary } from "../api/types";
+import { formatAge, formatCount, formatTime } from "../lib/format";
+import { useNow } from "../lib/hooks";
+import { Link } from "../lib/router";
+import { RunMenu } from "../run/RunMenu";
+import { Strip } from "../strip/Strip";
+import { HealthWord, PrecisionChip } from "../ui/states";
+import { ScaleText, skipsText, sortRuns } from "./columns";
+
+export function RunCards({ runs, sort }: { runs: RunSummary[]; sort: string }) {
+  const now = useNow(5000);
+  return (
+    <ul className="run-cards">
+      {sortRuns(runs, sort).map((run) => (
+        <li key={run.id} className="run-card" data-testid={`run-${run.id}`}>
+          <div className="run-card-line">
+            <HealthWord health={run.health} />
+            <Link to={`/runs/${run.id}`} className="run-link">
+              {run.name}
+            </Link>
+            <span className="muted run-card-age" title={formatTime(run.updated_us).utc}>
+              {formatAge(run.updated_us, now)}
+            </span>
+            <RunMenu summary={run} />
+          </div>
+          <div className="run-card-line run-card-facts">
+            <PrecisionChip text={run.precision} role={run.precision_role} />
+            <span>step {formatCount(run.last_step)}</span>
+            {run.scale !== null && (
+              <span>
+                scale <ScaleText run={run} />
+              </span>
+            )}
+            <span>{run.skips.total === 1 ? "1 skip" : `${skipsText(run)} skips`}</span>
+          </div>
+          {run.strip && <Strip strip={run.strip} height={24} />}
+        </li>
+      ))}
+    </ul>
+  );
+}
