@@ -92,9 +92,9 @@ def power_of_two(value: float) -> str:
     """A loss scale or a limit: `2¹⁶`; `2¹⁵·⁶` where it is no whole power; `0` for 0; other signs as a plain number."""
     if value <= 0:
         return number(value)
-    exponent = math.log2(value)
-    whole = math.ldexp(1.0, round(exponent)) == value if abs(exponent) < 1070 else False
-    return "2" + superscript(f"{round(exponent)}" if whole else f"{exponent:.1f}")
+    mantissa, exponent = math.frexp(value)
+    whole = mantissa == 0.5
+    return "2" + superscript(f"{exponent - 1}" if whole else f"{math.log2(value):.1f}")
 
 
 def _ordinal(value: int) -> str:
@@ -108,11 +108,11 @@ def power_of_two_spoken(value: float) -> str:
     """What a screen reader says for `power_of_two`: `2 to the 16th`, `2 to the minus 3rd`, `2 to the power of 15.6`."""
     if value <= 0:
         return number(value)
-    exponent = math.log2(value)
-    if math.ldexp(1.0, round(exponent)) != value:
-        return f"2 to the power of {exponent:.1f}"
-    sign = "minus " if exponent < 0 else ""
-    return f"2 to the {sign}{_ordinal(abs(round(exponent)))}"
+    mantissa, exponent = math.frexp(value)
+    if mantissa != 0.5:
+        return f"2 to the power of {math.log2(value):.1f}"
+    sign = "minus " if exponent < 1 else ""
+    return f"2 to the {sign}{_ordinal(abs(exponent - 1))}"
 
 
 @_named
@@ -205,7 +205,10 @@ def norm(value: float) -> str:
         return _scientific(value, 2)
     if size >= 999.5:
         return f"{value:,.0f}"
-    return f"{value:.2f}" if size < 9.995 else f"{value:.1f}" if size < 99.95 else f"{value:.0f}"
+    for below, decimals in ((0.09995, 4), (0.9995, 3), (9.995, 2), (99.95, 1)):
+        if size < below:
+            return f"{value:.{decimals}f}"
+    return f"{value:.0f}"
 
 
 @_named

@@ -15,9 +15,8 @@ from halfscope_server.query.format import step_range
 from halfscope_server.query.kinds import SEVERITIES, Severity, kind_of
 from halfscope_server.query.skips import STREAK, member
 from halfscope_server.query.view import RunView
-from halfscope_server.query.window import MARK_PX, Span, Window
+from halfscope_server.query.window import Span
 
-MAX_MARKS = 1000
 _MOVES = ("scale_growth", "scale_backoff", "scale_set")
 
 
@@ -57,36 +56,38 @@ class _Events:
     caught: NDArray[np.bool_]
 
 
-def event_rug(view: RunView, window: Window) -> Rug | None:
-    """The events of a window; None before the run has a step."""
-    span = view.resolve(window)
-    if span is None:
-        return None
+def event_rug(view: RunView, bins: int, first_step: int | None = None, last_step: int | None = None) -> Rug | None:
+    """The events of a run or of a part of it; None before the run has a step.
+
+    Args:
+        bins: places on the line: its width over `MARK_PX`.
+        first_step, last_step: of the part. A run's own ends also hold what happened before its first and after its last
+            step, so that the whole rug lies under the whole strip and misses nothing.
+    """
     whole = view.span
-    if window.first is None and whole is not None and span.first_step == whole.first_step:
-        # What happened before the first step (a run's start) or after its last belongs to the whole picture too.
-        steps = view.marks(tuple(sorted(view.event_counts))).step
-        low = min(span.first_step, int(steps.min())) if steps.size else span.first_step
-        high = max(span.last_step, int(steps.max())) if steps.size and window.last is None else span.last_step
-        span = Span(first_step=low, last_step=high)
-    num_places = max(10, min(MAX_MARKS, window.width_px // MARK_PX))
-    return view.memo(("rug", span, num_places), lambda: _rug(view, span, num_places))
+    if whole is None:
+        return None
+    low = whole.first_step if first_step is None else min(max(first_step, whole.first_step), whole.last_step)
+    high = whole.last_step if last_step is None else max(low, min(last_step, whole.last_step))
+    span = Span(first_step=low, last_step=high)
+    return view.memo(("rug", span, bins), lambda: _rug(view, whole, span, max(1, bins)))
 
 
-def _rug(view: RunView, span: Span, num_places: int) -> Rug:
-    events = _read(view, span)
-    place = (events.step - span.first_step) * num_places // span.num_steps
+def _rug(view: RunView, whole: Span, span: Span, num_places: int) -> Rug:
+    events = _read(view, whole, span)
+    place = (np.clip(events.step, span.first_step, span.last_step) - span.first_step) * num_places // span.num_steps
     starts = np.flatnonzero(np.diff(place, prepend=-1)) if place.size else np.empty(0, np.int64)
     ends = np.append(starts[1:], place.size)
     marks = [_mark(events, slice(a, b)) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
     return Rug(first_step=span.first_step, last_step=span.last_step, total=int(events.step.size), marks=marks)
 
 
-def _read(view: RunView, span: Span) -> _Events:
+def _read(view: RunView, whole: Span, span: Span) -> _Events:
     kinds = tuple(sorted(view.event_counts))
     marks = view.marks(kinds)
     order = np.argsort(marks.step, kind="stable")
-    order = order[(marks.step[order] >= span.first_step) & (marks.step[order] <= span.last_step)]
+    shown = np.clip(marks.step[order], whole.first_step, whole.last_step)
+    order = order[(shown >= span.first_step) & (shown <= span.last_step)]
     step, kind, attempt = marks.step[order], marks.kind[order].astype(np.int64), marks.attempt[order].astype(np.int64)
     is_skip = kind == kinds.index("skip") if "skip" in kinds else np.zeros(kind.size, np.bool_)
     is_loss = kind == kinds.index("loss_nonfinite") if "loss_nonfinite" in kinds else np.zeros(kind.size, np.bool_)
@@ -110,9 +111,8 @@ def _mark(events: _Events, part: slice) -> RugMark:
     role = "streak" if events.in_streak[worst] else kind.role
     counts = np.bincount(events.kind[part], minlength=len(events.kinds))
     first, last = int(events.step[part.start]), int(events.step[part.stop - 1])
-    words = ", ".join(
-        kind_of(events.kinds[k]).counted(int(counts[k])) for k in np.argsort(-counts, kind="stable") if counts[k]
-    )
+    order = sorted(np.flatnonzero(counts).tolist(), key=lambda k: (-_gravity(events.kinds[k]), -counts[k]))
+    words = ", ".join(kind_of(events.kinds[k]).counted(int(counts[k])) for k in order)
     return RugMark(
         first_step=first,
         last_step=last,

@@ -202,14 +202,9 @@ def memory_bytes(view: RunView) -> float | None:
 def sentence(view: RunView) -> list[Chip]:
     """What is the case, in words with numbers: the line over a run's charts, without its health word."""
     row, span = view.row, view.span
-    health = judge(view)
-    chips = []
-    if health.severity in ("warning", "critical") and health.reasons:
-        tone: Tone = "critical" if health.severity == "critical" else "warning"
-        chips.append(Chip(text=health.reasons[0], tone=tone, tooltip="\n".join(health.reasons[1:]), anchor="events"))
     if span is None:
-        return [*chips, *_waiting_chips(row)]
-    chips.append(Chip(text=f"step {integer(span.last_step)}"))
+        return _waiting_chips(row)
+    chips = [Chip(text=f"step {integer(span.last_step)}")]
     chips += [chip for chip in (_loss_chip(view), _scale_chip(view), _skip_chip(view)) if chip]
     chips += [chip for chip in (_throughput_chip(view), _cost_chip(view)) if chip]
     return chips

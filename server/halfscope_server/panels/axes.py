@@ -1,0 +1,125 @@
+"""Ranges, ticks and units of axes.
+
+Owns how far an axis reaches and in what unit it counts. Must not import plotly. Invariant: an axis moves in coarse
+steps, so that a live chart stands still between them; and nothing that is drawn lies outside.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfscope_server.query.format import power_of_two
+from halfscope_server.query.view import RunView
+from halfscope_server.query.window import Span, Window, grown
+
+Floats = NDArray[np.float64]
+
+LIVE_STATES = ("live", "waiting", "lost")
+MAX_SCALE_TICKS = 7
+_TINY = np.finfo(np.float64).tiny
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisUnit:
+    """In what an axis counts: the drawn number is the value times `factor`."""
+
+    factor: float
+    words: str
+    """Behind a number on hover and in the title: `ms`, `GiB`, `%`, or empty."""
+    hover: str = ".4~g"
+    """d3 format of a drawn number."""
+
+
+def axis_unit(unit: str, largest: float) -> AxisUnit:
+    """The unit in which values of `unit` up to `largest` read best."""
+    if unit == "share":
+        return AxisUnit(factor=100.0, words="%", hover=".3~g")
+    if unit == "s":
+        for limit, factor, words in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
+            if largest < limit:
+                return AxisUnit(factor=factor, words=words)
+        return AxisUnit(factor=1.0, words="s")
+    if unit == "bytes":
+        for power, words in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+            if largest >= 1024.0**power:
+                return AxisUnit(factor=1024.0**-power, words=words)
+        return AxisUnit(factor=1.0, words="B")
+    return AxisUnit(factor=1.0, words="" if unit in ("", "1", "norm") else unit)
+
+
+def x_axis(view: RunView, window: Window, span: Span) -> dict[str, Any]:
+    """Layout of the x axis: as asked for, or the whole run with room to grow while it is live."""
+    live = view.row.state in LIVE_STATES and window.follows
+    if window.x == "time":
+        return {"type": "date", "range": _time_range(view, window, live), "title": {"text": "time"}, "tickformat": None}
+    first = span.first_step if window.first is None else window.first
+    if window.last is not None:
+        last: float = window.last
+    else:
+        last = grown(span.last_step, span.first_step) if live else span.last_step
+    return {"type": "linear", "range": _wide(first, last), "title": {"text": "step"}, "tickformat": ",d"}
+
+
+def x_values(window: Window, step: NDArray[np.int64], time_us: NDArray[np.int64]) -> NDArray[Any]:
+    """Places on the x axis: steps, or milliseconds of the viewer's wall clock."""
+    return step if window.x == "step" else time_us / 1000.0 + window.utc_offset_min * 60_000.0
+
+
+def _time_range(view: RunView, window: Window, live: bool) -> list[float]:
+    _, times = view.clock
+    first_us, last_us = (int(times.min()), int(times.max())) if times.size else (0, 1)
+    if live:
+        last_us = first_us + grown((last_us - first_us) // 1_000_000 + 1) * 1_000_000
+    first = float(first_us if window.first is None else window.first)
+    last = float(last_us if window.last is None else window.last)
+    offset_ms = window.utc_offset_min * 60_000.0
+    return _wide(first / 1000 + offset_ms, last / 1000 + offset_ms)
+
+
+def _wide(first: float, last: float) -> list[float]:
+    return [first, last] if last > first else [first - 0.5, first + 0.5]
+
+
+def linear_range(low: float, high: float, *, from_zero: bool = False) -> list[float]:
+    """A range around [low, high] whose ends lie on a coarse grid: it moves only when data leave it by much."""
+    if from_zero and low >= 0:
+        low = 0.0
+    extent = high - low
+    if not math.isfinite(extent):
+        # The two ends of float64: halves can be subtracted.
+        return [low, high]
+    if extent <= max(abs(high), abs(low)) * 1e-12 or extent < _TINY:
+        pad = abs(high) * 0.1 or 1.0
+        return [low - pad if not (from_zero and low == 0) else 0.0, high + pad]
+    grid = 10.0 ** math.floor(math.log10(extent)) / 4
+    while extent / grid > 16:
+        grid *= 2
+    bottom = math.floor((low - extent * 0.02) / grid) * grid
+    top = math.ceil((high + extent * 0.02) / grid) * grid
+    if low >= 0:
+        bottom = max(bottom, 0.0)  # What cannot be negative gets no room below zero.
+    return [max(bottom, -1.7e308), min(top, 1.7e308)]
+
+
+def log_range(low: float, high: float) -> list[float]:
+    """Exponents to base 10 around positive [low, high], on quarters of a decade."""
+    bottom, top = math.floor(math.log10(low) * 4 - 0.2) / 4, math.ceil(math.log10(high) * 4 + 0.2) / 4
+    return [bottom, top]
+
+
+def scale_ticks(low_log2: float, high_log2: float) -> dict[str, Any]:
+    """Whole powers of two as ticks, at most `MAX_SCALE_TICKS` of them, with the range around them."""
+    bottom, top = math.floor(low_log2 - 0.5), math.ceil(high_log2 + 0.5)
+    stride = max(1, -(-(top - bottom) // (MAX_SCALE_TICKS - 1)))
+    values = list(range(math.ceil(bottom / stride) * stride, top + 1, stride))
+    return {
+        "range": [bottom, top],
+        "tickmode": "array",
+        "tickvals": values,
+        "ticktext": [power_of_two(math.ldexp(1.0, value)) for value in values],
+    }

@@ -1,0 +1,166 @@
+"""Runs written into a real store over the real wire messages, for every test of what is read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from halfscope.wire.codec import chain, encode, pack_body
+from halfscope.wire.messages import (
+    Batch,
+    Column,
+    Declare,
+    End,
+    Event,
+    Facts,
+    Hello,
+    Lost,
+    Points,
+    Record,
+    Series,
+    Start,
+    StreamInfo,
+    Welcome,
+)
+from halfscope_server.store.store import Store
+from halfscope_server.store.types import Applied, CommitResult
+from numpy.typing import ArrayLike
+
+BEGAN_US = 1_700_000_000_000_000
+STEP_US = 10_000
+"""Wall time of a step unless a test says otherwise: 100 steps/s."""
+ROWS_PER_RECORD = 20_000
+
+
+class RunWriter:
+    """Writes one stream the way an agent does: records into batches, batches into the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        run_id: str = "run1",
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        attempt: int = 0,
+        name: str = "fp16-digits",
+        project: str = "digits",
+        tags: Sequence[str] = (),
+        config: Mapping[str, Any] | None = None,
+        environment: Mapping[str, Any] | None = None,
+        now_us: int = BEGAN_US,
+    ) -> None:
+        self.store, self.run_id, self.now_us = store, run_id, now_us
+        self.stream = f"{attempt:08x}{rank:08x}"
+        self._sids: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
+        self._pending: list[bytes] = []
+        info = StreamInfo(rank=rank, world_size=world_size, attempt=attempt, host="here", pid=1, started_us=now_us)
+        welcome = store.grant(Hello(run_id, self.stream, info), now_us=now_us)
+        assert isinstance(welcome, Welcome)
+        self._epoch, self._next, self._digest = welcome.epoch, welcome.next, welcome.digest
+        self.record(
+            Start(
+                time_us=now_us,
+                project=project,
+                name=name,
+                config=dict(config or {}),
+                tags=list(tags),
+                environment=dict(environment or {}),
+            )
+        )
+
+    def record(self, record: Record) -> None:
+        """Put a record into the next batch."""
+        self._pending.append(encode(record))
+
+    def series(self, name: str, *, kind: str = "gauge", unit: str = "", reduction: str = "last", **labels: str) -> int:
+        """The sid of a series, declared at its first use."""
+        key = (name, tuple(sorted(labels.items())))
+        if key not in self._sids:
+            self._sids[key] = len(self._sids)
+            self.record(Declare([Series(self._sids[key], name, unit, kind, reduction, dict(labels))]))
+        return self._sids[key]
+
+    def points(
+        self, name: str, steps: ArrayLike, values: ArrayLike, *, times_us: ArrayLike | None = None, **series: str
+    ) -> None:
+        """Values of one series; commits where a batch would grow too large."""
+        sid = self.series(name, **series)
+        step = np.asarray(steps, "<i8")
+        value = np.broadcast_to(np.asarray(values, "<f8"), step.shape)
+        time_us = BEGAN_US + step * STEP_US if times_us is None else np.asarray(times_us, "<i8")
+        for first in range(0, step.size, ROWS_PER_RECORD):
+            part = slice(first, first + ROWS_PER_RECORD)
+            column = Column(sid, value[part].tobytes())
+            self.record(Points(step[part].tobytes(), time_us[part].astype("<i8").tobytes(), [column]))
+            if step.size > ROWS_PER_RECORD:
+                self.commit()
+
+    def event(self, kind: str, step: int, severity: str = "info", where: Sequence[str] = (), **attributes: Any) -> None:
+        """An event at a step."""
+        time_us = BEGAN_US + step * STEP_US
+        self.record(Event(kind, step, time_us, severity, list(where), attributes))
+
+    def skip(self, step: int, kind: str, **attributes: Any) -> None:
+        """A skip of a class."""
+        self.event("skip", step, "warning" if kind == "streak" else "info", **{"class": kind, **attributes})
+
+    def facts(self, **facts: Any) -> None:
+        """Facts about the run."""
+        self.record(Facts(self.now_us, facts))
+
+    def lost(self, reason: str = "quota") -> None:
+        """A gap in the journal of one seq."""
+        self.record(Lost(self._next + len(self._pending), self._next + len(self._pending), reason, self.now_us))
+
+    def end(self, outcome: str = "finished", step: int = 0, error_type: str = "", message: str = "") -> None:
+        """The last record."""
+        self.record(End(outcome, step, BEGAN_US + step * STEP_US, error_type, message))
+
+    def commit(self, *, now_us: int | None = None) -> list[Applied]:
+        """Send what is pending, as one batch."""
+        if not self._pending:
+            return []
+        digest = self._digest
+        for payload in self._pending:
+            digest = chain(digest, payload)
+        raw_bytes, body = pack_body(self._pending)
+        batch = Batch(self.run_id, self.stream, self._epoch, self._next, len(self._pending), digest, raw_bytes, body)
+        result: CommitResult = self.store.commit([batch], now_us=self.now_us if now_us is None else now_us)
+        assert not result.refused, msgspec.to_builtins(result.refused)
+        self._next, self._digest, self._pending = self._next + len(self._pending), digest, []
+        assert result.next[self.run_id, self.stream] == self._next
+        return list(result.applied)
+
+
+@pytest.fixture
+def lite(sqlite_url: str) -> Iterator[Store]:
+    """An empty store on SQLite: for what does not depend on the dialect."""
+    opened = Store.open(sqlite_url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def write_run(lite: Store) -> Callable[..., RunWriter]:
+    """Makes writers of streams into `lite`."""
+
+    def write(run_id: str = "run1", **options: Any) -> RunWriter:
+        return RunWriter(lite, run_id, **options)
+
+    return write
+
+
+def seal(store: Store) -> None:
+    """Merge everything that is due, long after it came."""
+    while store.compact(now_us=BEGAN_US + 10**12, budget_s=5.0):
+        pass
+
+
+@pytest.fixture
+def sealed(lite: Store) -> Callable[[], None]:
+    """Merges all of `lite` into chunks."""
+    return lambda: seal(lite)
