@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,7 +89,7 @@ class JournalWriter:
             OSError: the directory cannot be made or written; calling again later is fine.
         """
         make_directory(self._place.path)
-        lock = try_lock(self._place.lock)
+        lock = self._take_lock()
         if lock is None:
             raise StreamBusyError(
                 f"stream {self._place.stream} of run {self._place.run_id} is already being written "
@@ -140,6 +141,15 @@ class JournalWriter:
                 with contextlib.suppress(OSError):
                     os.close(descriptor)
         self._segment = self._lock = None
+
+    def _take_lock(self) -> int | None:
+        # A sender that looks whether the writer lives holds the lock for some microseconds: one refusal proves nothing.
+        for _ in range(5):
+            lock = try_lock(self._place.lock)
+            if lock is not None:
+                return lock
+            time.sleep(0.005)
+        return None
 
     def _begin_segment(self, records: Sequence[bytes | Gap]) -> None:
         header = segment.SegmentHeader(

@@ -3,7 +3,8 @@
     <directory>/<run_id>/<stream>/
         lock                       held (flock) by the stream's one writer while it lives
         ship.lock                  held by whoever ships the stream: the node's sender or `halfscope sync`
-        ack.json                   what servers have acknowledged (see acks.py)
+        offline                    there where the run asked that no sender takes its journal by itself
+    ack.json                   what servers have acknowledged (see acks.py)
         <first seq, 20 digits>.seg
 
 Must not import torch or numpy. Invariant: everything made here is readable by its owner alone (0700 and 0600).
@@ -44,6 +45,10 @@ class StreamPlace:
     @property
     def ship_lock(self) -> Path:
         return self.path / "ship.lock"
+
+    @property
+    def offline_mark(self) -> Path:
+        return self.path / "offline"
 
     @property
     def acks(self) -> Path:
@@ -137,18 +142,19 @@ def try_lock(path: Path) -> int | None:
     return descriptor
 
 
-def is_locked(path: Path) -> bool:
-    """Whether some process holds the lock; False where the file is missing or cannot be opened."""
+def is_locked(path: Path) -> bool | None:
+    """Whether some process holds the lock; None where that cannot be told (no such file, a filesystem without
+    locks)."""
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError:
-        return False
+        return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
-        return False
+        return None
     finally:
         os.close(descriptor)
     return False

@@ -29,6 +29,8 @@ class Entry:
     last_seq: int
     """Equal to seq, but for a `Lost` that stands for many."""
     payload: bytes
+    is_missing: bool = False
+    """Let go of by the journal, so that another reading may word it differently; damage reads the same each time."""
 
 
 class JournalReader:
@@ -82,18 +84,19 @@ class JournalReader:
         return next((first for first in firsts if first > self._segment), None)
 
     def _leave_for(self, first_seq: int) -> Iterator[Entry]:
-        was_reading = self._segment is not None
-        if was_reading:
+        reason = MISSING
+        if self._segment is not None:
             yield from self._read_segment()  # what was appended between the last read and the next segment's beginning
+            reason = DAMAGED if self._fill() else MISSING
         descriptor = self._open(first_seq)
         if descriptor is None:
             return
         self.close()
         self._segment, self._descriptor = first_seq, descriptor
-        if first_seq > self.next_seq:
-            yield self._lost(first_seq - 1, DAMAGED if was_reading else MISSING)
         self._fill()
         _, self._at = segment.read_header(self._data)
+        if first_seq > self.next_seq:
+            yield self._lost(first_seq - 1, reason)
 
     def _open(self, first_seq: int) -> int | None:
         try:
@@ -142,7 +145,8 @@ class JournalReader:
 
     def _lost(self, last_seq: int, reason: str) -> Entry:
         first_seq, self.next_seq = self.next_seq, last_seq + 1
-        return Entry(first_seq, last_seq, encode(Lost(first_seq=first_seq, last_seq=last_seq, reason=reason)))
+        payload = encode(Lost(first_seq=first_seq, last_seq=last_seq, reason=reason))
+        return Entry(first_seq, last_seq, payload, is_missing=reason == MISSING)
 
 
 def read_stream(place: StreamPlace, *, first_seq: int = 0) -> Iterator[tuple[int, Record]]:
@@ -162,6 +166,13 @@ def read_info(place: StreamPlace) -> StreamInfo:
         if header is not None:
             return header.info
     return StreamInfo()
+
+
+def read_checkpoint(place: StreamPlace, seq: int) -> tuple[int, bytes] | None:
+    """(first seq, digest chain before it) of the segment that holds a seq, as its writer noted it."""
+    held = [first for first in place.segments() if first <= seq]
+    header = _header(place.segment(held[-1])) if held else None
+    return None if header is None else (header.first_seq, header.digest)
 
 
 def _header(path: Path) -> segment.SegmentHeader | None:

@@ -23,7 +23,7 @@ import msgspec
 from halfscope.record.backlog import Backlog
 from halfscope.record.errors import StreamBusyError
 from halfscope.record.journal import SEGMENT_BYTES, Gap, JournalWriter
-from halfscope.record.layout import StreamPlace
+from halfscope.record.layout import StreamPlace, make_directory
 from halfscope.record.plain import bounded, text
 from halfscope.record.ring import MAX_POINTS_PER_RECORD, Ring, Row, to_points
 from halfscope.wire.codec import encode
@@ -59,6 +59,7 @@ class Recorder:
         start: Start,
         quota_bytes: int = DEFAULT_QUOTA_BYTES,
         segment_bytes: int = SEGMENT_BYTES,
+        offline: bool = False,
     ) -> Recorder:
         """Take the stream and start its journal thread.
 
@@ -73,6 +74,7 @@ class Recorder:
             start: what the run is; configuration and environment are made plain and bounded.
             quota_bytes: what the stream's segments together may take on disk.
             segment_bytes: size of a segment.
+            offline: no sender takes this journal by itself; `halfscope sync` does.
 
         Raises:
             StreamBusyError: another process writes this stream.
@@ -80,6 +82,7 @@ class Recorder:
         """
         place = StreamPlace(directory=Path(directory), run_id=run_id, stream=stream)
         recorder = cls(place, info, _bounded_start(start), quota_bytes, segment_bytes)
+        recorder._offline = offline
         recorder._take_stream()
         recorder._thread.start()
         _open_recorders.add(recorder)
@@ -98,6 +101,7 @@ class Recorder:
         self._sids: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
         self._sids_lock = threading.Lock()
         self._journal = JournalWriter(place, info, self._heads, quota_bytes=quota_bytes, segment_bytes=segment_bytes)
+        self._offline = False
         self._write_again_at = 0.0
         self._wake = threading.Event()
         self._stopping = False
@@ -205,13 +209,19 @@ class Recorder:
 
     def _take_stream(self) -> None:
         try:
-            self._journal.open()
+            self._open_journal()
         except OSError as error:
             self._note_failure(error)
             return
         if self._journal.num_torn_bytes:
             counts = {"bytes": self._journal.num_torn_bytes}
             self._backlog.append(Gap(reason="torn tail of an earlier process", time_us=_now_us(), counts=counts))
+
+    def _open_journal(self) -> None:
+        if self._offline:  # before there is anything that a sender could take
+            make_directory(self.place.path)
+            self.place.offline_mark.touch(mode=0o600)
+        self._journal.open()
 
     def _heads(self) -> list[bytes]:
         series = list(self._series)
@@ -267,7 +277,7 @@ class Recorder:
             return
         try:
             if not self._journal.is_open:
-                self._journal.open()
+                self._open_journal()
             while self._backlog:
                 self._journal.append(self._backlog.head())
                 self._backlog.pop_head()
