@@ -1,7 +1,7 @@
 """Fixtures shared by all tests: databases of both dialects, each test with its own.
 
-Invariant: PostgreSQL runs once per test process, from the machine's binaries or from a wheel; a test's database is a copy of a migrated
-template, so it costs tens of milliseconds.
+Invariant: PostgreSQL runs once per test process, from the machine's binaries or from a wheel; a test's database is a
+copy of a migrated template, so it costs tens of milliseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-
 from halfscope_server.store.store import Store
 
 

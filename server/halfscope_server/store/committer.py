@@ -247,7 +247,7 @@ class Committer:
         """Read the cursors back and say what became of every stream of the group."""
         with self._database.writing() as connection:
             found = cursors.read(connection, keys)
-            answered = {(said.run_id, said.stream) for said in (*outcome.refused, *outcome.gone)}
+            answered = {(said.run_id, said.stream) for said in outcome.refused}
             for key in keys:
                 state = self._states.get(key)
                 if state is not None and found.get(key, (-1, -1))[:2] != (state.next, state.epoch):
@@ -261,6 +261,7 @@ class Committer:
                 outcome.refused.append(_fenced(batch, found[key][1]))
         return CommitResult(
             next={key: at[0] for key, at in found.items()},
+            epochs={key: at[1] for key, at in found.items()},
             applied=outcome.applied,
             refused=outcome.refused,
             gone=outcome.gone,

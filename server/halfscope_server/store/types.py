@@ -169,6 +169,8 @@ class CommitResult:
 
     next: Mapping[tuple[str, str], int]
     """The cursor of every stream that still exists, re-read after COMMIT: what is acknowledged."""
+    epochs: Mapping[tuple[str, str], int]
+    """The fencing token of each, read at the same time."""
     applied: Sequence[Applied] = ()
     refused: Sequence[Refuse] = ()
     gone: Sequence[Gone] = ()
