@@ -18,5 +18,5 @@ export default defineConfig({
     renderBuiltUrl: (filename, { hostType }) => (hostType === "html" ? `/${filename}` : { relative: true }),
   },
   server: { proxy: { "/api": { target: SERVER, ws: true, changeOrigin: true } } },
-  test: { environment: "happy-dom", include: ["src/**/*.test.{ts,tsx}"], restoreMocks: true },
+  test: { environment: "happy-dom", include: ["src/**/*.test.{ts,tsx}"], pool: "threads", isolate: false },
 });
