@@ -129,7 +129,8 @@ class RunWriter:
             digest = chain(digest, payload)
         raw_bytes, body = pack_body(self._pending)
         batch = Batch(self.run_id, self.stream, self._epoch, self._next, len(self._pending), digest, raw_bytes, body)
-        result: CommitResult = self.store.commit([batch], now_us=self.now_us if now_us is None else now_us)
+        self.now_us = self.now_us + 1000 if now_us is None else now_us
+        result: CommitResult = self.store.commit([batch], now_us=self.now_us)
         assert not result.refused, msgspec.to_builtins(result.refused)
         self._next, self._digest, self._pending = self._next + len(self._pending), digest, []
         assert result.next[self.run_id, self.stream] == self._next
@@ -154,13 +155,12 @@ def write_run(lite: Store) -> Callable[..., RunWriter]:
     return write
 
 
-def seal(store: Store) -> None:
-    """Merge everything that is due, long after it came."""
-    while store.compact(now_us=BEGAN_US + 10**12, budget_s=5.0):
-        pass
-
-
 @pytest.fixture
 def sealed(lite: Store) -> Callable[[], None]:
     """Merges all of `lite` into chunks."""
-    return lambda: seal(lite)
+
+    def merge() -> None:
+        while lite.compact(now_us=BEGAN_US + 10**12, budget_s=5.0):
+            pass
+
+    return merge

@@ -78,9 +78,14 @@ def _read_line(view: RunView, series: SeriesRow, window: Window) -> Line | None:
     if span is None:
         return None
     pieces = view.pieces(span)
-    width = bucket_width(view, series, span)
+    width = bucket_width(span, series.kind)
     held = series.kind == "state"
-    parts = [_read_part(view, series, piece, width, held) for piece in pieces if not piece.is_ghost]
+    shown = [piece for piece in pieces if not piece.is_ghost]
+    parts = [_read_part(view, series, piece, width, held) for piece in shown]
+    if width > 1 and sum(part.count for part in parts) <= MAX_POINTS:
+        # Logged now and then: few points, however wide the window is.
+        width = 1
+        parts = [_read_part(view, series, piece, width, held) for piece in shown]
     done_again = [piece for piece in pieces if piece.is_ghost][-MAX_GHOSTS:]
     ghosts = [_read_part(view, series, piece, width, held) for piece in done_again]
     if window.x == "time":
@@ -106,22 +111,13 @@ def _read_line(view: RunView, series: SeriesRow, window: Window) -> Line | None:
     )
 
 
-def bucket_width(view: RunView, series: SeriesRow, span: Span) -> int:
+def bucket_width(span: Span, kind: str) -> int:
     """Steps per drawn place over a span: 1 for raw points, else a multiple of 64."""
     if span.num_steps <= RAW_STEPS:
         return 1
-    wanted = -(-span.num_steps // NUM_BUCKETS)
-    width = -(-wanted // ROLLUP_WIDTH) * ROLLUP_WIDTH
-    if series.kind == "state":
-        width *= 2  # Four corners a stretch instead of two.
-    rollup = view.memo(
-        ("rollup", series.series_id, width, span.first_step, span.last_step, None),
-        lambda: view.store.rollup(
-            view.run_id, series.series_id, width, first_step=span.first_step, last_step=span.last_step
-        ),
-    )
-    # A series logged now and then has few points however wide the window is.
-    return 1 if int(rollup.count.sum()) <= MAX_POINTS else width
+    width = -(-span.num_steps // (NUM_BUCKETS * ROLLUP_WIDTH)) * ROLLUP_WIDTH
+    # A held value takes four corners a stretch instead of two ends.
+    return width * 2 if kind == "state" else width
 
 
 def _read_part(view: RunView, series: SeriesRow, piece: Piece, width: int, held: bool) -> _Part:

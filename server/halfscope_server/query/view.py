@@ -29,7 +29,13 @@ ROLLUP_WIDTH = 64
 WIDE_ROLLUP = 4096
 REFERENCE_SERIES = ("time.step_s", "amp.scale", "loss", "grad.norm")
 """Series with a value per step, in the order in which they are asked for a run's extent."""
+NUM_REFERENCES = 2
+"""A series may lack the very first step (a step time has none before it), hardly two."""
 BAD_KINDS = ("loss_nonfinite", "nonfinite_applied")
+ENDED_STATES = ("finished", "failed", "killed", "superseded")
+"""A run in one of these changes only together with its row, whose `updated_us` every commit moves."""
+MAX_MEMORIES = 512
+"""Results kept for one view: a finished run never changes, and a viewer can drag its window to ever new places."""
 MAX_STREAKS = 2000
 """Streak events read at most; a run with more of them is one long streak anyway."""
 
@@ -97,16 +103,17 @@ class Piece:
 
 
 class _Memo:
-    """Each key computed once, also when several threads ask at the same time."""
+    """Each key computed once, also when several threads ask at the same time; the least used go first."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._values: dict[Hashable, Any] = {}
+        self._values: OrderedDict[Hashable, Any] = OrderedDict()
         self._locks: dict[Hashable, threading.Lock] = {}
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
         with self._lock:
             if key in self._values:
+                self._values.move_to_end(key)
                 return cast(T, self._values[key])
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
@@ -117,6 +124,8 @@ class _Memo:
             with self._lock:
                 self._values[key] = value
                 self._locks.pop(key, None)
+                while len(self._values) > MAX_MEMORIES:
+                    self._values.popitem(last=False)
             return value
 
 
@@ -214,7 +223,7 @@ class RunView:
         chosen = [series for name in REFERENCE_SERIES for series in self.named(name)[:1]]
         if not chosen:
             chosen = [s for s in self.series if s.kind != "state" and not s.name.startswith("memory.")] or self.series
-        return chosen[:8]
+        return chosen[:NUM_REFERENCES]
 
     def _find_attempts(self) -> tuple[Attempt, ...]:
         numbers = sorted({s.attempt for s in self.store.streams(self.run_id) if not s.stream.startswith("~")})
@@ -283,7 +292,7 @@ class RunView:
                 inside = (rollup.step + ROLLUP_WIDTH > piece.span.first_step) & (rollup.step <= piece.span.last_step)
                 steps.append(step[inside])
                 times.append(rollup.time_us[inside])
-        last = self._last_point_time()
+        last = self.newest_time_us
         if last is not None:
             steps.append(np.array([self.span.last_step]))
             times.append(np.array([last]))
@@ -291,7 +300,9 @@ class RunView:
         step, first = np.unique(step, return_index=True)
         return step, time[first]
 
-    def _last_point_time(self) -> int | None:
+    @property
+    def newest_time_us(self) -> int | None:
+        """When the newest step was complete, by the agent's clock."""
         for series in self.reference:
             points = self.tail(series)
             if points.time_us.size:
@@ -407,6 +418,10 @@ class Views:
         Args:
             row: the run's row, where the caller has just read it.
         """
+        with self._lock:
+            held = self._views.get(run_id)
+        if row is not None and held is not None and held.row == row and row.state in ENDED_STATES:
+            return held  # A table of a thousand ended runs asks nothing of the database but their rows.
         versions = self.store.versions(run_id)
         row = row or self.store.get_run(run_id)
         if row is None:

@@ -1,0 +1,356 @@
+"""The live hub: from commits to viewers.
+
+Owns who watches what, when it is computed, and what each viewer has not been given yet. Computing runs in a few
+threads; everything else on the event loop of the first subscriber. Must not import fastapi. Invariants: a viewer waits
+for at most one message of each kind, the newest; a run is computed at most twice a second whatever comes in; and what
+many viewers ask for is computed once, since a run's view remembers it.
+
+How the API uses it:
+
+    subscription = hub.subscribe()              # on the event loop, one per websocket
+    try:
+        subscription.watch(RunRequest(...))     # for each message of the client; None to watch nothing
+        for message in await subscription.next():
+            ...                                 # send; take the next only when this was sent
+    finally:
+        subscription.close()
+
+and calls `hub.notify` after each group commit (any thread), `hub.changed(run_id)` after a rename, new tags or a
+deletion (any thread), and `await hub.close()` before the store is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from halfscope_server.errors import Unavailable
+from halfscope_server.live.backlog import Backlog
+from halfscope_server.live.messages import (
+    Message,
+    deleted_message,
+    error_message,
+    failure,
+    panel_messages,
+    run_message,
+    runs_message,
+)
+from halfscope_server.live.requests import Request, RunRequest, RunsRequest
+from halfscope_server.query import RunView, Views, list_runs
+from halfscope_server.query.summary import now_us
+from halfscope_server.store.store import Store
+from halfscope_server.store.types import Applied
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 0.5
+RUNS_INTERVAL_S = 1.0
+POLL_S = 2.0
+"""Covers a lost hint, and writes of other replicas."""
+BUSY_SHARE = 0.25
+"""Most of one thread's time that a single run may take: a run that is slow to compute is computed less often."""
+STALL_S = 10.0
+"""A viewer that took nothing for so long is not computed for; when it is back it gets the state of then."""
+NUM_THREADS = 2
+RUNS = ""
+"""Key of the feed of the runs table; no run has an empty id."""
+
+
+class Subscription:
+    """One viewer. All methods on the hub's event loop."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._waiting: dict[str, list[Message]] = {}
+        """Not taken yet, by kind: the newest of each."""
+        self._ready = asyncio.Event()
+        self._sent_view: RunView | None = None
+        self._sent_run: Message | None = None
+        self._newest = 0
+        """Number of the newest computation that was delivered."""
+        self._since_s = 0.0
+        """When the oldest of what waits was put there."""
+        self.request: Request | None = None
+        self.is_stalled = False
+        self.is_closed = False
+
+    def watch(self, request: Request | None) -> None:
+        """Replace what this viewer is told about; the present state follows at once."""
+        self._forget()
+        self.request = request
+        self._hub._watched(self)
+
+    async def next(self) -> list[Message]:
+        """Wait for news and take all there are: at most one per kind, newest state; empty once closed."""
+        if self.is_stalled:
+            self.is_stalled = False
+            self._forget()
+            self._hub._watched(self)
+        while not self._waiting and not self.is_closed:
+            self._ready.clear()
+            await self._ready.wait()
+        messages = [message for kind in self._waiting.values() for message in kind]
+        self._waiting = {}
+        return messages
+
+    def close(self) -> None:
+        """Stop watching."""
+        self.is_closed, self.request = True, None
+        self._ready.set()
+        self._hub._closed(self)
+
+    def _forget(self) -> None:
+        self._waiting, self._sent_view, self._sent_run = {}, None, None
+
+    def _put(self, kind: str, messages: list[Message], at_s: float) -> None:
+        if not messages or self.is_closed:
+            return
+        if not self._waiting:
+            self._since_s = at_s
+        elif at_s - self._since_s > STALL_S:
+            self.is_stalled = True
+            self._waiting = {}
+            return
+        self._waiting[kind] = messages
+        self._ready.set()
+
+
+class _Feed:
+    """What all viewers of one run, or of the runs table, share."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.viewers: set[Subscription] = set()
+        self.wake = asyncio.Event()
+        self.backlog = Backlog()
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def awake(self) -> list[Subscription]:
+        """Viewers that take what they are given."""
+        return [viewer for viewer in self.viewers if not viewer.is_stalled]
+
+
+class Hub:
+    """See the module."""
+
+    def __init__(
+        self,
+        store: Store,
+        views: Views | None = None,
+        *,
+        interval_s: float = INTERVAL_S,
+        runs_interval_s: float = RUNS_INTERVAL_S,
+        poll_s: float = POLL_S,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            store: read from only.
+            views: shared with the rest of the API, so that a page and its live updates are computed once.
+            interval_s: least time between two messages about a run.
+            runs_interval_s: likewise about the runs table.
+            poll_s: how often watched runs are looked at without a hint.
+        """
+        self._store = store
+        self._views = views or Views(store)
+        self._interval_s, self._runs_interval_s, self._poll_s = interval_s, runs_interval_s, poll_s
+        self._clock_s = clock_s
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._feeds: dict[str, _Feed] = {}
+        self._subscriptions: set[Subscription] = set()
+        self._serving: set[asyncio.Task[None]] = set()
+        self._num_begun = 0
+        self.num_failures = 0
+        """Computations that raised; each is in the log."""
+
+    # ---- any thread -------------------------------------------------------------------------
+
+    def notify(self, applied: Iterable[Applied]) -> None:
+        """A group commit brought something; called by the writer after COMMIT."""
+        self._hint({one.run_id for one in applied})
+
+    def changed(self, run_id: str) -> None:
+        """A run was renamed, tagged or deleted."""
+        self._hint({run_id})
+
+    @property
+    def num_clients(self) -> int:
+        """Viewers connected now."""
+        return len(self._subscriptions)
+
+    def _hint(self, run_ids: set[str]) -> None:
+        with self._lock:
+            loop = self._loop
+        if loop is None or not run_ids:
+            return
+        with contextlib.suppress(RuntimeError):  # The loop has closed: nobody is left to be told.
+            loop.call_soon_threadsafe(self._wake, run_ids)
+
+    # ---- event loop -------------------------------------------------------------------------
+
+    def subscribe(self) -> Subscription:
+        """A new viewer."""
+        with self._lock:
+            self._loop = asyncio.get_running_loop()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="halfscope-live")
+        subscription = Subscription(self)
+        self._subscriptions.add(subscription)
+        return subscription
+
+    async def close(self) -> None:
+        """End every subscription and wait for what is being computed."""
+        for subscription in list(self._subscriptions):
+            subscription.close()
+        tasks = [*self._serving, *(feed.task for feed in self._feeds.values() if feed.task is not None)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._feeds.clear()
+        with self._lock:
+            self._loop = None
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            await asyncio.get_running_loop().run_in_executor(None, pool.shutdown)
+
+    def _wake(self, run_ids: set[str]) -> None:
+        for key in (*run_ids, RUNS):
+            feed = self._feeds.get(key)
+            if feed is not None:
+                feed.wake.set()
+
+    def _closed(self, subscription: Subscription) -> None:
+        self._subscriptions.discard(subscription)
+        self._leave(subscription)
+
+    def _leave(self, subscription: Subscription) -> None:
+        for key, feed in list(self._feeds.items()):
+            feed.viewers.discard(subscription)
+            if not feed.viewers:
+                del self._feeds[key]
+                if feed.task is not None:
+                    feed.task.cancel()
+
+    def _watched(self, subscription: Subscription) -> None:
+        """A viewer has a new request: join its feed, and give it the present state without waiting for the feed's
+        turn."""
+        request = subscription.request
+        key = request.run if isinstance(request, RunRequest) else RUNS
+        if subscription not in getattr(self._feeds.get(key), "viewers", ()):
+            self._leave(subscription)
+        if request is None:
+            self._leave(subscription)
+            return
+        feed = self._feeds.get(key)
+        if feed is None:
+            feed = self._feeds[key] = _Feed(key)
+            feed.task = asyncio.get_running_loop().create_task(self._follow(feed))
+        feed.viewers.add(subscription)
+        task = asyncio.get_running_loop().create_task(self._serve(feed, [subscription]))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _follow(self, feed: _Feed) -> None:
+        """Serve a feed's viewers whenever there is news, and look for news when no hint came."""
+        interval_s = self._runs_interval_s if feed.key == RUNS else self._interval_s
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(feed.wake.wait(), self._poll_s)
+            feed.wake.clear()
+            began_s = time.monotonic()
+            await self._serve(feed, feed.awake)
+            cost_s = time.monotonic() - began_s
+            await asyncio.sleep(max(interval_s - cost_s, cost_s * (1 / BUSY_SHARE - 1)))
+
+    async def _serve(self, feed: _Feed, viewers: list[Subscription]) -> None:
+        """Compute in a thread what these viewers have not got, and put it where they take it."""
+        asked = [(viewer, viewer.request) for viewer in viewers if viewer.request is not None]
+        if not asked or self._pool is None:
+            return
+        loop, pool = asyncio.get_running_loop(), self._pool
+        self._num_begun += 1
+        number = self._num_begun
+        if feed.key == RUNS:
+            work = loop.run_in_executor(pool, self._runs, [r for _, r in asked if isinstance(r, RunsRequest)])
+        else:
+            known = [(r, viewer._sent_view) for viewer, r in asked if isinstance(r, RunRequest)]
+            work = loop.run_in_executor(pool, self._run, feed, known)
+        try:
+            answers = await work
+        except Unavailable as error:
+            answers = [_Answer(messages={"error": [error_message("unavailable", str(error))]}) for _ in asked]
+        except Exception as error:  # noqa: BLE001  one failed tick must not end the feed
+            self.num_failures += 1
+            message = failure("live_failed", "the newest data could not be read; this is tried again", error)
+            answers = [_Answer(messages={"error": [message]}) for _ in asked]
+        at_s = self._clock_s()
+        for (viewer, request), answer in zip(asked, answers, strict=True):
+            # It may have moved on while this was computed; what it asks for now is on its way.
+            # And of two computations the one begun later read the newer state, whichever is done first.
+            if viewer.request is request and number > viewer._newest:
+                viewer._newest = number
+                _deliver(viewer, answer, at_s)
+
+    # ---- threads ----------------------------------------------------------------------------
+
+    def _runs(self, requests: list[RunsRequest]) -> list[_Answer]:
+        by_bins = {r.strip_bins for r in requests}
+        found = {
+            bins: runs_message(list_runs(self._store, self._views, strip_bins=bins, at_us=now_us())) for bins in by_bins
+        }
+        return [_Answer(messages={"runs": [found[r.strip_bins]]}) for r in requests]
+
+    def _run(self, feed: _Feed, known: list[tuple[RunRequest, RunView | None]]) -> list[_Answer]:
+        view = self._views.get(feed.key)
+        if view is None:
+            gone = self._store.deleted_run(feed.key)
+            message = (
+                deleted_message(feed.key, *gone)
+                if gone is not None
+                else error_message("not_found", f"there is no run {feed.key} here")
+            )
+            return [_Answer(messages={message["type"]: [message]}, is_last=True) for _ in known]
+        at_us = now_us()
+        newest_us = view.newest_time_us
+        lag_s = (at_us - newest_us) / 1e6 if newest_us is not None and view.row.state == "live" else 0.0
+        left_s = feed.backlog.observe(self._clock_s(), lag_s)
+        answers = []
+        for request, sent in known:
+            messages = {"run": [run_message(view, request.strip_bins, left_s, at_us)]}
+            if sent is not view:
+                messages["panels"] = panel_messages(view, request.panels, request.window)
+            answers.append(_Answer(messages=messages, view=view))
+        return answers
+
+
+class _Answer:
+    """What one viewer is given."""
+
+    __slots__ = ("is_last", "messages", "view")
+
+    def __init__(
+        self, *, messages: dict[str, list[Message]], view: RunView | None = None, is_last: bool = False
+    ) -> None:
+        self.messages, self.view, self.is_last = messages, view, is_last
+
+
+def _deliver(viewer: Subscription, answer: _Answer, at_s: float) -> None:
+    for kind, messages in answer.messages.items():
+        if kind in ("run", "runs"):
+            if viewer._sent_run == messages[0]:
+                continue
+            viewer._sent_run = messages[0]
+        viewer._put(kind, messages, at_s)
+    if answer.view is not None:
+        viewer._sent_view = answer.view
+    if answer.is_last:
+        viewer.request = None
+        viewer._hub._leave(viewer)

@@ -1,0 +1,85 @@
+"""Messages to viewers, as plain data that JSON can hold.
+
+Owns their shapes, which mirror `api.models.ServerMessage`. Must not import fastapi. Invariant: one panel that fails
+costs one error message; the others of the same tick are sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from halfscope_server import panels
+from halfscope_server.query import RunView, Strip, Window, health_strip, summarise
+from halfscope_server.query.summary import RunList
+
+Message = dict[str, Any]
+
+logger = logging.getLogger(__name__)
+
+
+def plain_strip(strip: Strip | None) -> dict[str, Any] | None:
+    """A strip for JSON, whose keys are text."""
+    if strip is None:
+        return None
+    data = asdict(strip)
+    data["texts"] = {str(cell): text for cell, text in strip.texts.items()}
+    return data
+
+
+def run_message(view: RunView, strip_bins: int, catching_up_s: float | None, at_us: int) -> Message:
+    """A run's summary and strip."""
+    return {
+        "type": "run",
+        "summary": asdict(summarise(view, None, at_us)),
+        "strip": plain_strip(health_strip(view, strip_bins)),
+        "num_events": sum(view.event_counts.values()),
+        "catching_up_s": catching_up_s,
+    }
+
+
+def runs_message(runs: RunList) -> Message:
+    """The table of runs."""
+    rows = []
+    for summary in runs.runs:
+        row = asdict(summary)
+        row["strip"] = plain_strip(summary.strip)
+        rows.append(row)
+    listing = {"runs": rows, "total": runs.total, "projects": runs.projects, "tags": runs.tags}
+    return {"type": "runs", "list": {**listing, "precisions": runs.precisions}}
+
+
+def panel_messages(view: RunView, panel_ids: Iterable[str], window: Window) -> list[Message]:
+    """The fills of some panels, and an error for each that failed; ids the run does not have yet are left out."""
+    available = {panel.id: panel for panel in panels.for_run(view)}
+    fills, errors = [], []
+    for panel_id in panel_ids:
+        panel = available.get(panel_id)
+        if panel is None:
+            continue
+        try:
+            fills.append(panels.fill(view, panel, window))
+        except Exception as error:  # noqa: BLE001  a panel may come from anyone; the page keeps its others
+            errors.append(failure("panel_failed", f"the panel {panel.title} could not be drawn", error, panel_id))
+    return [{"type": "panels", "fills": fills}, *errors] if fills else errors
+
+
+def deleted_message(run_id: str, name: str, deleted_us: int) -> Message:
+    """The run is gone."""
+    return {"type": "deleted", "run": run_id, "name": name, "deleted_us": deleted_us}
+
+
+def error_message(code: str, detail: str, *, request_id: str = "", panel: str = "") -> Message:
+    """Something about the request that went wrong; the rest goes on."""
+    request_id = request_id or secrets.token_hex(8)
+    return {"type": "error", "code": code, "detail": detail, "request_id": request_id, "panel": panel}
+
+
+def failure(code: str, detail: str, error: BaseException, panel: str = "") -> Message:
+    """An error message whose request id finds the traceback in the log; the text of the exception stays there."""
+    message = error_message(code, detail, panel=panel)
+    logger.error("request %s: %s", message["request_id"], detail, exc_info=error)
+    return message
