@@ -24,7 +24,7 @@ GROUPS: dict[str, list[list[str]]] = {
     "lint": [[str(BIN / "ruff"), "check", "."], [str(BIN / "ruff"), "format", "--check", "."]],
     "types": [[str(BIN / "mypy")]],
     "imports": [[str(BIN / "lint-imports")]],
-    "web": [[NPM, "--prefix", "web", "run", "check"], [NPM, "--prefix", "web", "test"]],
+    "web": [[NPM, "--prefix", "web", "run", "check"]],
     "python": [[*PYTEST, "-n", "2", "--dist", "loadfile", "-m", "not browser"]],
     "browser": [[*PYTEST, "-m", "browser", "tests/e2e"]],
 }

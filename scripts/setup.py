@@ -64,7 +64,9 @@ def fingerprint(*paths: Path) -> str:
     """A digest over the content of files and, for folders, of every file below them."""
     digest = hashlib.sha256()
     for path in paths:
-        files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+        # web/public/linked is written by the build itself.
+        below = (file for file in path.rglob("*") if file.is_file() and file.parent.name != "linked")
+        files = sorted(below) if path.is_dir() else [path]
         for file in files:
             digest.update(str(file.relative_to(ROOT)).encode())
             digest.update(file.read_bytes() if file.exists() else b"-")
