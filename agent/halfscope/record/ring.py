@@ -88,18 +88,20 @@ def to_points(rows: Iterable[Row]) -> Points:
     columns: dict[int, tuple[array[int], array[float]]] = {}
     seen: set[int] = set()
     for step, time_us, values in _ascending(rows):
-        sids = {sid for sid, _ in values}
-        if not steps or step != steps[-1] or not seen.isdisjoint(sids):
+        if not steps or step != steps[-1]:
             steps.append(step)
             times_us.append(time_us)
-            seen = set()
-        seen |= sids
-        row = len(steps) - 1
+            seen.clear()
         for sid, value in values:
+            if sid in seen:  # a second value of one series at one step
+                steps.append(step)
+                times_us.append(time_us)
+                seen.clear()
+            seen.add(sid)
             column = columns.get(sid)
             if column is None:
                 column = columns[sid] = (array("I"), array("d"))
-            column[0].append(row)
+            column[0].append(len(steps) - 1)
             column[1].append(value)
     return Points(
         steps=_little_endian(array("q", steps)),

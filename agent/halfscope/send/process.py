@@ -77,6 +77,7 @@ def ensure_sender(*, directory: Path | None = None, server: str | None = None) -
     """
     directory = (journal_directory() if directory is None else directory).absolute()
     endpoint = resolve(server)
+    _servers[directory] = server
     running, problem = _start(directory, server)
     reachable = _is_reachable(endpoint)
     if problem:
@@ -126,13 +127,13 @@ def drain(run_id: str, stream: str, timeout_s: float = 2.0, *, directory: Path |
     Returns:
         Whether the server has committed all of it.
     """
-    directory = journal_directory() if directory is None else directory
+    directory = (journal_directory() if directory is None else directory).absolute()
     place = StreamPlace(directory=directory, run_id=run_id, stream=stream)
     deadline_s = time.monotonic() + timeout_s
     while not _is_settled(place):
         _reap()
         now = status(directory)
-        if now.state == "none":
+        if now.state == "none" and not _spawned:
             return _ship_here(place, deadline_s - time.monotonic())
         if now.state in ("unauthorized", "refused"):
             log.warning(
@@ -193,6 +194,8 @@ def _spawn(directory: Path, server: str | None) -> None:
     )
 
 
+_servers: dict[Path, str | None] = {}
+"""The server that `ensure_sender` was given for a directory: where `drain` ships to when no sender runs."""
 _spawned: list[subprocess.Popen[bytes]] = []
 """Senders started by this process, so that one that has ended does not stay as a zombie."""
 
@@ -242,10 +245,11 @@ def _is_settled(place: StreamPlace) -> bool:
 def _ship_here(place: StreamPlace, timeout_s: float) -> bool:
     from halfscope.send.once import SyncError, sync
 
-    if not _is_reachable(resolve()):
+    server = _servers.get(place.directory)
+    if not _is_reachable(resolve(server)):
         return False  # sync itself would try for longer than a training should wait at its end
     try:
-        result = sync(place.directory, only=place, timeout_s=max(0.0, timeout_s))
+        result = sync(place.directory, server, only=place, timeout_s=max(0.0, timeout_s))
     except (SyncError, ValueError):
         return False
     return result.num_shipped == 1

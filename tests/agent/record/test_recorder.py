@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-
 from halfscope.record.errors import StreamBusyError
 from halfscope.record.layout import StreamPlace
 from halfscope.record.reader import read_info, read_stream
 from halfscope.record.recorder import Recorder
-from halfscope.wire.messages import Declare, End, Event, Facts, Points, Record, Series, Start, StreamInfo
+from halfscope.wire.messages import Declare, End, Event, Facts, Lost, Points, Record, Series, Start, StreamInfo
 
 RUN = "01jabcdefghjkmnp"
 STREAM = "00112233445566ff"
@@ -85,3 +87,125 @@ def test_a_second_writer_of_one_stream_is_refused(tmp_path: Path) -> None:
         open_recorder(tmp_path)
     recorder.close(None)
     open_recorder(tmp_path).close(None)
+
+
+def test_a_directory_that_cannot_be_made_costs_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Training goes on, records wait in memory, and are written once the directory is there."""
+    blocked = tmp_path / "journals"
+    blocked.write_text("a file where the directory should be")
+    recorder = open_recorder(blocked)
+    sid = recorder.declare("loss")
+    recorder.row(0, 0, [(sid, 1.0)])
+    assert not recorder.flush(0.2)
+    recorder.row(1, 0, [(sid, 2.0)])
+    assert not recorder.flush(0.2)
+    assert [entry.message.startswith("halfscope: cannot write the journal in") for entry in caplog.records] == [True]
+    blocked.unlink()
+    assert recorder.flush(10.0)
+    recorder.close(End(outcome="finished", step=1, time_us=0))
+    assert "can be written again" in caplog.text
+    steps = [p.steps for p in records(blocked) if isinstance(p, Points)]
+    assert b"".join(steps) == struct.pack("<2q", 0, 1)
+    assert isinstance(records(blocked)[-1], End)
+
+
+def test_what_is_no_number_costs_only_itself(tmp_path: Path) -> None:
+    """A row that cannot be encoded becomes a Lost that counts it; its neighbours are written."""
+    recorder = open_recorder(tmp_path)
+    sid = recorder.declare("loss")
+    recorder.row(0, 0, [(sid, 1.0)])
+    recorder.row(1, 0, [(sid, "high")])  # type: ignore[list-item]
+    recorder.row(2, 0, [(sid, 3.0)])
+    recorder.close(None)
+    found = records(tmp_path)
+    assert [record.reason for record in found if isinstance(record, Lost)] == ["not numbers"]
+    assert b"".join(p.steps for p in found if isinstance(p, Points)) == struct.pack("<2q", 0, 2)
+
+
+def test_a_huge_configuration_is_bounded(tmp_path: Path) -> None:
+    """Start stands at the head of every segment, so it must not fill them."""
+    start = Start(time_us=1, project="p", name="n" * 5000, config={"table": ["x" * 100] * 9000, "lr": 0.1})
+    recorder = Recorder.open(directory=tmp_path, run_id=RUN, stream=STREAM, info=StreamInfo(), start=start)
+    recorder.close(None)
+    written = records(tmp_path)[0]
+    assert isinstance(written, Start)
+    assert written.config["lr"] == 0.1
+    assert written.config["table"].startswith("left out: ")
+    assert len(written.name) == 200
+
+
+def test_a_row_of_very_many_series_is_split(tmp_path: Path) -> None:
+    """No record is larger than the wire takes, however much is logged at one step."""
+    recorder = open_recorder(tmp_path)
+    recorder.row(5, 0, [(sid, float(sid)) for sid in range(40_000)])
+    recorder.close(None)
+    points = [record for record in records(tmp_path) if isinstance(record, Points)]
+    assert sorted(column.sid for p in points for column in p.columns) == list(range(40_000))
+    assert len(points) > 1
+
+
+def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
+    """A data loader's worker inherits the recorder; what it calls has no effect, and it holds no lock."""
+    recorder = open_recorder(tmp_path)
+    sid = recorder.declare("loss")
+    recorder.row(0, 0, [(sid, 1.0)])
+    assert recorder.flush(10.0)
+    to_parent, from_child = os.pipe()
+    go_on, wait_for_parent = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            recorder.row(1, 0, [(sid, 2.0)])
+            recorder.event("skip", 1, urgent=True)
+            flushed = recorder.flush(0.01)
+            number = recorder.declare("new")
+            recorder.close(End(outcome="finished", step=1, time_us=0))
+            os.write(from_child, f"{flushed} {number}".encode())
+            os.read(go_on, 1)
+        finally:
+            os._exit(0)
+    assert os.read(to_parent, 100) == b"False 1"
+    recorder.row(2, 0, [(sid, 3.0)])
+    recorder.close(None)
+    # The child still lives, and yet the stream is free.
+    open_recorder(tmp_path).close(None)
+    os.write(wait_for_parent, b"x")
+    os.waitpid(child, 0)
+    for descriptor in (to_parent, from_child, go_on, wait_for_parent):
+        os.close(descriptor)
+    found = records(tmp_path)
+    assert b"".join(p.steps for p in found if isinstance(p, Points)) == struct.pack("<2q", 0, 2)
+    assert not any(isinstance(record, Event | End) for record in found)
+
+
+def test_a_recorder_left_open_is_written_at_exit(tmp_path: Path) -> None:
+    """A script that ends without finish loses nothing of what it recorded."""
+    script = f"""
+from pathlib import Path
+from halfscope.record.recorder import Recorder
+from halfscope.wire.messages import Start, StreamInfo
+recorder = Recorder.open(directory=Path({str(tmp_path)!r}), run_id={RUN!r}, stream={STREAM!r}, info=StreamInfo(),
+                         start=Start(time_us=1, project="p", name="n"))
+sid = recorder.declare("loss")
+for step in range(1000):
+    recorder.row(step, step, [(sid, 1.0)])
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    steps = b"".join(p.steps for p in records(tmp_path) if isinstance(p, Points))
+    assert steps == struct.pack("<1000q", *range(1000))
+
+
+def test_recording_loads_neither_torch_nor_numpy() -> None:
+    """The journal is shared with the sender, which stays small; importing starts no thread."""
+    script = (
+        "import sys, threading, halfscope.record.recorder; "
+        "assert not {'torch', 'numpy', 'websockets'} & set(sys.modules); assert threading.active_count() == 1"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_an_offline_run_is_marked_before_there_is_anything_to_ship(tmp_path: Path) -> None:
+    """The node's sender passes over what it finds marked."""
+    recorder = open_recorder(tmp_path, offline=True)
+    assert recorder.place.offline_mark.exists()
+    recorder.close(None)
