@@ -1,7 +1,7 @@
 """`halfscope doctor`: what is there, what is wrong, and how to mend it.
 
-Each check is a function that looks at one thing and returns a `Finding`; none changes anything. Must not import torch before its own
-check asks for it. Invariant: a check never raises, so one broken part hides no other.
+Each check is a function that looks at one thing and returns a `Finding`; none changes anything. Must not import torch
+before its own check asks for it. Invariant: a check never raises, so one broken part hides no other.
 """
 
 from __future__ import annotations
@@ -24,14 +24,19 @@ from halfscope._version import __version__
 MIN_TORCH = (2, 4)
 MIN_PYTHON = (3, 11)
 LOW_SPACE_BYTES = 1 << 30
-NETWORK_FILESYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "fuse.s3fs", "9p"})
+NETWORK_FILESYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "fuse.s3fs", "9p"}
+)
+
+
+State = Literal["ok", "info", "warning", "problem"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """What one check found."""
 
-    state: Literal["ok", "info", "warning", "problem"]
+    state: State
     topic: str
     found: str
     mend: str = ""
@@ -76,7 +81,9 @@ def check_versions() -> Finding:
     """The packages that halfscope itself stands on."""
     names = ("numpy", "msgspec", "zstandard", "websockets")
     versions = {name: _version(name) for name in names}
-    found = ", ".join([f"halfscope {__version__}", *(f"{name} {version or 'missing'}" for name, version in versions.items())])
+    found = ", ".join(
+        [f"halfscope {__version__}", *(f"{name} {version or 'missing'}" for name, version in versions.items())]
+    )
     if not all(versions.values()):
         return Finding(state="problem", topic="packages", found=found, mend="pip install --force-reinstall halfscope")
     return Finding(state="ok", topic="packages", found=found)
@@ -131,7 +138,9 @@ def check_directory(directory: Path) -> Finding:
             mend="set HALFSCOPE_DIR to a folder that this user may write",
         )
     if free_bytes < LOW_SPACE_BYTES:
-        return Finding(state="warning", topic="journals", found=found, mend="free some space, or set HALFSCOPE_DIR to another disk")
+        return Finding(
+            state="warning", topic="journals", found=found, mend="free some space, or set HALFSCOPE_DIR to another disk"
+        )
     if filesystem in NETWORK_FILESYSTEMS:
         return Finding(
             state="info",
@@ -157,6 +166,49 @@ def filesystem_of(path: Path) -> str:
     return kind
 
 
+def check_sender(directory: Path) -> Finding:
+    """What waits to be shipped, and whether somebody ships it."""
+    from halfscope.record.acks import read_acks
+    from halfscope.record.layout import find_streams, is_locked
+    from halfscope.send import status
+
+    streams = [place for place in find_streams(directory) if place.segments()]
+    settled = [
+        place for place in streams if any(bool(ack.ended) or ack.gone for ack in read_acks(place.acks).servers.values())
+    ]
+    num_waiting = len(streams) - len(settled)
+    num_live = sum(is_locked(place.lock) for place in streams)
+    sender = status(directory)
+    found = f"{num_waiting} of {len(streams)} journals not wholly shipped, {num_live} being written"
+    if sender.state == "none":
+        if num_waiting == 0:
+            return Finding(state="ok", topic="sender", found=f"{found}; no sender runs, none is needed")
+        mend = f"start a server here (`halfscope serve` picks them up), or ship them: halfscope sync {directory}"
+        return Finding(state="warning", topic="sender", found=f"{found}; no sender runs", mend=mend)
+    found += f"; sender (pid {sender.pid}) {sender.state}" + (f" to {sender.url}" if sender.url else "")
+    if sender.state == "unauthorized":
+        return Finding(state="problem", topic="sender", found=found, mend=f"halfscope login {sender.url}")
+    if sender.state in ("unreachable", "refused"):
+        found += f": {sender.message}" if sender.message else ""
+        return Finding(state="warning", topic="sender", found=found, mend="it keeps trying; see `server` below")
+    return Finding(state="ok", topic="sender", found=found)
+
+
+def check_secrets(home: Path) -> Finding:
+    """Whether tokens can be read by other users of this machine."""
+    found = [path.name for path in (home / "token", home / "credentials.json") if path.exists()]
+    exposed = [name for name in found if is_readable_by_others(home / name)]
+    if exposed:
+        paths = " ".join(str(home / name) for name in exposed)
+        return Finding(
+            state="problem",
+            topic="tokens",
+            found=f"{' and '.join(exposed)} can be read by others",
+            mend=f"chmod 600 {paths}",
+        )
+    return Finding(state="ok", topic="tokens", found=f"{', '.join(found) or 'none yet'} in {home}")
+
+
 def check_server(address: str, token: str) -> Finding:
     """Whether the server answers and knows the token."""
     health = login.ask(address, "/healthz", timeout_s=5)
@@ -176,7 +228,9 @@ def check_server(address: str, token: str) -> Finding:
         )
     if not health.body["ok"]:
         parts = f"database: {health.body.get('database')}, writer: {health.body.get('writer')}"
-        return Finding(state="problem", topic="server", found=f"{address} is unwell: {parts}", mend="see the server's log")
+        return Finding(
+            state="problem", topic="server", found=f"{address} is unwell: {parts}", mend="see the server's log"
+        )
     answer = login.ask(address, "/api/v1/server", token, timeout_s=5)
     if answer.status != 200:
         reason = "does not accept the token found here" if token else "wants a token, and none was found here"
@@ -189,7 +243,9 @@ def check_server(address: str, token: str) -> Finding:
     version = str(answer.body.get("version", ""))
     if version.split(".")[:2] != __version__.split(".")[:2]:
         return Finding(
-            state="info", topic="server", found=f"{address} runs halfscope {version}, this is {__version__}; they speak to each other"
+            state="info",
+            topic="server",
+            found=f"{address} runs halfscope {version}, this is {__version__}; they speak to each other",
         )
     return Finding(state="ok", topic="server", found=f"{address} answers, halfscope {version}, token accepted")
 

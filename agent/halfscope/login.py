@@ -1,6 +1,7 @@
 """Asking a server whether it knows a token, and keeping the token.
 
-Standard library only. Invariant: a token is kept only after the server accepted it, in a file of mode 0600, and is shown nowhere.
+Standard library only. Invariant: a token is kept only after the server accepted it, in a file of mode 0600, and is
+shown nowhere.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 TIMEOUT_S = 10.0
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -42,7 +43,9 @@ def normalised(address: str) -> str:
     """
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
-        raise LoginError(f"{address!r} is no server address; expected http://host:port or https://host, without a user name")
+        raise LoginError(
+            f"{address!r} is no server address; expected http://host:port or https://host, without a user name"
+        )
     return address.rstrip("/")
 
 
@@ -58,7 +61,9 @@ def ask(address: str, path: str, token: str = "", *, timeout_s: float = TIMEOUT_
     if token:
         request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
-        with build_opener(_NoRedirects).open(request, timeout=timeout_s) as response:
+        # A proxy of the environment leads out of this machine, and so not to a server on it.
+        proxies = [ProxyHandler({})] if urlsplit(address).hostname in _LOOPBACK else []
+        with build_opener(_NoRedirects, *proxies).open(request, timeout=timeout_s) as response:
             return Answer(status=response.status, body=_object(response.read(1 << 20)), reason="")
     except HTTPError as error:
         with error:
@@ -78,12 +83,16 @@ def log_in(address: str, token: str, *, credentials: Path) -> str:
     """
     url = normalised(address)
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise LoginError("that is no token; expected the one line that the file `token` in the server's HALFSCOPE_HOME holds")
+        raise LoginError(
+            "that is no token; expected the one line that the file `token` in the server's HALFSCOPE_HOME holds"
+        )
     answer = ask(url, "/api/v1/server", token)
     if answer.status == 0:
         raise LoginError(f"no server answers at {url} ({answer.reason}); check the address, the network and any proxy")
     if answer.status == 401:
-        raise LoginError(f"{url} does not know this token; nothing was kept. Its file `token` in HALFSCOPE_HOME holds the right one")
+        raise LoginError(
+            f"{url} does not know this token; nothing was kept. Its file `token` in HALFSCOPE_HOME holds the right one"
+        )
     if answer.status != 200 or "version" not in answer.body:
         detail = answer.body.get("detail") or f"status {answer.status}"
         raise LoginError(f"{url} does not answer like a halfscope server: {detail}")

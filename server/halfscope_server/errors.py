@@ -60,7 +60,9 @@ class RunDeleted(ServerError):
     code = "run_deleted"
 
     def __init__(self, run_id: str, name: str, deleted_us: int) -> None:
-        super().__init__(f'run {run_id} ("{name}") was deleted; its data is gone and its agent has been told to stop sending')
+        super().__init__(
+            f'run {run_id} ("{name}") was deleted; its data is gone and its agent has been told to stop sending'
+        )
         self.run_id = run_id
         self.name = name
         self.deleted_us = deleted_us

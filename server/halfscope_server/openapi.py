@@ -1,14 +1,14 @@
 """Writes the OpenAPI document from which the web client's types are generated.
 
-Run `python -m halfscope_server.openapi web/openapi.json`. Needs no database. Invariant: the document holds every body of the REST
-routes and every live message, and two runs over the same code write the same bytes.
+Run `python -m halfscope_server.openapi web/openapi.json`. Needs no database. Invariant: the document holds every body
+of the REST routes and every live message, and two runs over the same code write the same bytes.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import orjson
 from fastapi import FastAPI
@@ -16,23 +16,26 @@ from pydantic.json_schema import models_json_schema
 
 from halfscope_server.api import models, routers
 
+_SAID: Literal["serialization"] = "serialization"
+_ASKED: Literal["validation"] = "validation"
 _TEMPLATE = "#/components/schemas/{model}"
 
 
 def document(app: FastAPI | None = None) -> dict[str, Any]:
-    """The OpenAPI document of an app, or of the bare routes; live messages included as ClientMessage and ServerMessage."""
+    """The OpenAPI document of an app, or of the bare routes; live messages included as ClientMessage and
+    ServerMessage."""
     source = routers.describe() if app is None else app
     found = FastAPI.openapi(source)
     schemas: dict[str, Any] = found.setdefault("components", {}).setdefault("schemas", {})
     # Requests and answers of the websocket: what the server says is serialized, what the client says is validated.
-    for mode, name, members in (
-        ("serialization", "ServerMessage", models.SERVER_MESSAGES),
-        ("validation", "ClientMessage", models.CLIENT_MESSAGES),
+    for name, mode, members in (
+        ("ServerMessage", _SAID, models.SERVER_MESSAGES),
+        ("ClientMessage", _ASKED, models.CLIENT_MESSAGES),
     ):
         _, definitions = models_json_schema([(member, mode) for member in members], ref_template=_TEMPLATE)
         for key, schema in definitions.get("$defs", {}).items():
             schemas.setdefault(key, schema)
-        mapping = {member.model_fields["type"].annotation.__args__[0]: member.__name__ for member in members}
+        mapping = {get_args(member.model_fields["type"].annotation)[0]: member.__name__ for member in members}
         schemas[name] = {
             "title": name,
             "oneOf": [{"$ref": _TEMPLATE.format(model=member)} for member in mapping.values()],

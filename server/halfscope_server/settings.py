@@ -1,9 +1,12 @@
 """The one table of the server's settings, and the only place on this side that reads the environment.
 
-Every setting is a field of `Settings`: its name carries the unit, its metadata the environment variable and a sentence for
-docs/settings.md. Must not import the rest of the server. Invariant: a `Settings` that exists is usable; anything wrong in the
-environment or on the command line was refused with the name of the variable, what it held and what was expected.
+Every setting is a field of `Settings`: its name carries the unit, its metadata the environment variable and a sentence
+for docs/settings.md. Must not import the rest of the server. Invariant: a `Settings` that exists is usable; anything
+wrong in the environment or on the command line was refused with the name of the variable, what it held and what was
+expected.
 """
+
+# ruff: noqa: RUF009  (_setting gives a dataclass field, which is what may stand there)
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ class Settings:
         lambda: Path("~/.halfscope").expanduser(),
     )
     journals: Path | None = _setting(
-        "HALFSCOPE_DIR", "Folder of the agents' journals on this machine; by default `journals` in the home.", _path, None
+        "HALFSCOPE_DIR",
+        "Folder of the agents' journals on this machine; by default `journals` in the home.",
+        _path,
+        None,
     )
     database_url: str = _setting(
         "HALFSCOPE_DATABASE_URL",
@@ -58,8 +64,12 @@ class Settings:
         str,
         "",
     )
-    host: str = _setting("HALFSCOPE_HOST", "Address to listen on; 127.0.0.1 keeps it on this machine.", str, "127.0.0.1")
-    port: int = _setting("HALFSCOPE_PORT", "Port to listen on; when it is taken the next free one is used.", int, DEFAULT_PORT)
+    host: str = _setting(
+        "HALFSCOPE_HOST", "Address to listen on; 127.0.0.1 keeps it on this machine.", str, "127.0.0.1"
+    )
+    port: int = _setting(
+        "HALFSCOPE_PORT", "Port to listen on; when it is taken the next free one is used.", int, DEFAULT_PORT
+    )
     allow_hosts: tuple[str, ...] = _setting(
         "HALFSCOPE_ALLOW_HOST",
         "Host names, separated by commas, under which browsers and agents may ask, besides this machine's own.",
@@ -67,13 +77,22 @@ class Settings:
         (),
     )
     root_path: str = _setting(
-        "HALFSCOPE_ROOT_PATH", "Path under which a reverse proxy publishes the server, for example /halfscope.", _root_path, ""
+        "HALFSCOPE_ROOT_PATH",
+        "Path under which a reverse proxy publishes the server, for example /halfscope.",
+        _root_path,
+        "",
     )
     public_url: str = _setting(
-        "HALFSCOPE_PUBLIC_URL", "Address that links and code examples show, where it is not the one listened on.", str, ""
+        "HALFSCOPE_PUBLIC_URL",
+        "Address that links and code examples show, where it is not the one listened on.",
+        str,
+        "",
     )
     server: str = _setting(
-        "HALFSCOPE_SERVER", "Server that `open`, `runs` and `export` ask, and agents send to; by default the one running here.", str, ""
+        "HALFSCOPE_SERVER",
+        "Server that `open`, `runs` and `export` ask, and agents send to; by default the one running here.",
+        str,
+        "",
     )
     token: str = _setting(
         "HALFSCOPE_TOKEN",
@@ -82,13 +101,18 @@ class Settings:
         "",
     )
     token_file: Path | None = _setting("HALFSCOPE_TOKEN_FILE", "File holding such a token.", _path, None)
-    web_directory: Path | None = _setting("HALFSCOPE_WEB_DIR", "Folder of a built web app to serve instead of the packaged one.", _path, None)
+    web_directory: Path | None = _setting(
+        "HALFSCOPE_WEB_DIR", "Folder of a built web app to serve instead of the packaged one.", _path, None
+    )
     sign_in_code_s: int = _setting("HALFSCOPE_SIGN_IN_CODE_S", "How long a sign-in link is good, in seconds.", int, 600)
     session_s: int = _setting("HALFSCOPE_SESSION_S", "How long a browser stays signed in, in seconds.", int, 30 * 86400)
-    max_body_bytes: int = _setting("HALFSCOPE_MAX_BODY_BYTES", "Largest body of an ordinary request, in bytes.", int, 1 << 20)
+    max_body_bytes: int = _setting(
+        "HALFSCOPE_MAX_BODY_BYTES", "Largest body of an ordinary request, in bytes.", int, 1 << 20
+    )
     max_ingest_body_bytes: int = _setting(
         "HALFSCOPE_MAX_INGEST_BODY_BYTES", "Largest body of POST /api/v1/ingest, in bytes.", int, 32 << 20
     )
+    max_live_clients: int = _setting("HALFSCOPE_MAX_LIVE_CLIENTS", "Browsers that may watch live at once.", int, 500)
     lost_contact_s: int = _setting(
         "HALFSCOPE_LOST_CONTACT_S", "Seconds without a word from a run's agents after which it counts as lost.", int, 90
     )
@@ -97,13 +121,22 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port is {self.port}; expected 1 to 65535, or 0 for any free one")
-        for name in ("sign_in_code_s", "session_s", "max_body_bytes", "max_ingest_body_bytes", "lost_contact_s"):
+        for name in (
+            "sign_in_code_s",
+            "session_s",
+            "max_body_bytes",
+            "max_ingest_body_bytes",
+            "max_live_clients",
+            "lost_contact_s",
+        ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected a number above 0")
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise ValueError(f"log level is {self.log_level!r}; expected debug, info, warning or error")
         if self.token and len(self.token) < 20:
-            raise ValueError(f"the token has {len(self.token)} characters; expected at least 20, so that nobody guesses it")
+            raise ValueError(
+                f"the token has {len(self.token)} characters; expected at least 20, so that nobody guesses it"
+            )
 
     @property
     def database(self) -> str:
@@ -174,7 +207,8 @@ def _with_token_file(settings: Settings) -> Settings:
 
 
 def child_environment(settings: Settings, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a process that shall see these settings: this one's, with what was given on the command line on top."""
+    """The environment of a process that shall see these settings: this one's, with what was given on the command
+    line on top."""
     environment = dict(os.environ if environ is None else environ)
     for entry in dataclasses.fields(Settings):
         value = getattr(settings, entry.name)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-
 from halfscope_server import openapi
 from halfscope_server.api import models
 
@@ -50,7 +49,8 @@ def test_operations_have_names_of_their_own(document: dict[str, Any]) -> None:
 
 
 def test_committed_document_is_the_codes() -> None:
-    """The web client's types come from the file, so it must not lag behind; mend with: python -m halfscope_server.openapi"""
+    """The web client's types come from the file, so it must not lag behind; mend with: python -m
+    halfscope_server.openapi"""
     committed = Path(__file__).parents[2] / "web" / "openapi.json"
     assert json.loads(committed.read_bytes()) == openapi.document()
 

@@ -6,7 +6,6 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-
 from halfscope_server import settings
 from halfscope_server.settings import Settings, from_environment
 
@@ -21,7 +20,11 @@ def test_nothing_set_gives_a_server_of_this_machine_only() -> None:
 
 def test_environment_is_read_and_the_command_line_goes_over_it(tmp_path: Path) -> None:
     """A given field wins over its variable; None means not given."""
-    environ = {"HALFSCOPE_HOME": str(tmp_path), "HALFSCOPE_PORT": "7000", "HALFSCOPE_ALLOW_HOST": "A.example, b.example:8443"}
+    environ = {
+        "HALFSCOPE_HOME": str(tmp_path),
+        "HALFSCOPE_PORT": "7000",
+        "HALFSCOPE_ALLOW_HOST": "A.example, b.example:8443",
+    }
     found = from_environment(environ, port=8000, host=None)
     assert (found.home, found.port, found.host) == (tmp_path, 8000, "127.0.0.1")
     assert found.allow_hosts == ("a.example", "b.example:8443")

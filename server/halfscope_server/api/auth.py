@@ -1,7 +1,8 @@
 """Who may ask: single-use sign-in codes, browser sessions and bearer tokens.
 
-Must not import the routes or read the clock by itself. Invariant: no secret is kept, neither in memory nor in the store, only
-its SHA-256 (they are 256 random bits, so a slow hash would add nothing), and a code is taken at most once even by two requests at once.
+Must not import the routes or read the clock by itself. Invariant: no secret is kept, neither in memory nor in the
+store, only its SHA-256 (they are 256 random bits, so a slow hash would add nothing), and a code is taken at most once
+even by two requests at once.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 from typing import Protocol
+
 
 class CredentialStore(Protocol):
     """What is asked of the store: rows keyed by the hash of a secret."""
@@ -104,5 +106,3 @@ class Authenticator:
     def is_token(self, token: str) -> bool:
         """Whether a bearer token was given out and not revoked."""
         return self._store.find_token(digest(token)) is not None
-
-

@@ -1,7 +1,8 @@
 """The outermost layer: request ids, response headers, size limits, and the last place where an error can be caught.
 
-Must not know routes or credentials. Invariant: every response, refusals and crashes included, carries the request id and the security
-headers; no body longer than its limit is read; an unexpected error is logged with its id, counted, and shown without its contents.
+Must not know routes or credentials. Invariant: every response, refusals and crashes included, carries the request id
+and the security headers; no body longer than its limit is read; an unexpected error is logged with its id, counted, and
+shown without its contents.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Boundary:
             await self._app(scope, _limited(receive, limit), send_with_headers)
         except TooLarge as error:
             await refuse(error, scope, receive, send_with_headers)
-        except Exception as error:  # noqa: BLE001 - the server's boundary: logged, counted, answered
+        except Exception as error:
             self._count_error()
             logger.exception("request %s: %s %s failed", request_id, scope.get("method", "websocket"), path)
             if not started:
@@ -128,7 +129,8 @@ def _check_declared_length(scope: Scope, limit: int) -> None:
 
 
 def _limited(receive: Receive, limit: int) -> Receive:
-    """The same messages, until the bodies together are longer than the limit: what was declared need not be what comes."""
+    """The same messages, until the bodies together are longer than the limit: what was declared need not be what
+    comes."""
     seen = 0
 
     async def receive_limited() -> Message:

@@ -1,7 +1,7 @@
 """A run's events, page by page.
 
-Must not import sqlalchemy. Invariant: following `next_cursor` to its end yields every event of the range once, also while new ones
-arrive.
+Must not import sqlalchemy. Invariant: following `next_cursor` to its end yields every event of the range once, also
+while new ones arrive.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A run's rows as JSONL or CSV, streamed: the same bytes for `halfscope export` and for a download in the browser.
 
-Must not import sqlalchemy. Invariant: a row that was begun is whole, and a non-finite number is one of the strings NaN, Infinity
-and -Infinity, never null.
+Must not import sqlalchemy. Invariant: a row that was begun is whole, and a non-finite number is one of the strings NaN,
+Infinity and -Infinity, never null.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ router = APIRouter(prefix="/api/v1/runs/{run}/export", tags=["export"], response
 ExportKind = Literal["points", "events", "sketches"]
 
 
-@router.get("", response_class=StreamingResponse, responses={200: {"content": {kind: {} for kind in MEDIA_TYPES.values()}}})
+@router.get(
+    "", response_class=StreamingResponse, responses={200: {"content": {kind: {} for kind in MEDIA_TYPES.values()}}}
+)
 def export_run(
     view: ExistingRun,
-    kind: Annotated[list[ExportKind] | None, Query(description="Kinds of rows; all without it, points alone for CSV")] = None,
+    kind: Annotated[
+        list[ExportKind] | None, Query(description="Kinds of rows; all without it, points alone for CSV")
+    ] = None,
     series: Annotated[str, Query(max_length=200, description="Glob over series names; points alone when given")] = "",
     format: ExportFormat = "jsonl",
 ) -> StreamingResponse:

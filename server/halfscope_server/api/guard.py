@@ -1,13 +1,14 @@
 """The gate in front of every route: host, origin, then who is asking. Denies by default.
 
-Must not know what the routes do. Invariant: a request that matches any route of the app, or is a websocket, or is no plain read, is
-answered only with a good bearer token or session cookie; the exceptions stand in `PUBLIC`, and the web app's static files (which hold
-no data) are what matches no route. So a new route is closed until somebody adds it here, where a test counts them.
+Must not know what the routes do. Invariant: a request that matches any route of the app, or is a websocket, or is no
+plain read, is answered only with a good bearer token or session cookie; the exceptions stand in `PUBLIC`, and the web
+app's static files (which hold no data) are what matches no route. So a new route is closed until somebody adds it here,
+where a test counts them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
@@ -50,7 +51,8 @@ def is_authentic(connection: HTTPConnection, authenticator: Authenticator) -> bo
     token = bearer_token(connection)
     if token is not None:
         return authenticator.is_token(token)
-    # Browsers send Origin with every websocket and state change; a cookie without it comes from something that is no browser page.
+    # Browsers send Origin with every websocket and state change; a cookie without it comes from something that is no
+    # browser page.
     if _changes_state(connection.scope) and "origin" not in connection.headers:
         return False
     secret = session_cookie(connection.scope)
@@ -70,11 +72,11 @@ class Guard:
         app: what is guarded.
         routes: every route besides the web app's static files.
         policy: judges Host and Origin.
-        authenticator: called per request, because the store behind it is opened when the server starts.
+        authenticator: knows the tokens and sessions.
     """
 
     def __init__(
-        self, app: ASGIApp, *, routes: Sequence[BaseRoute], policy: HostPolicy, authenticator: Callable[[], Authenticator]
+        self, app: ASGIApp, *, routes: Sequence[BaseRoute], policy: HostPolicy, authenticator: Authenticator
     ) -> None:
         self._app = app
         self._routes = routes
@@ -89,7 +91,9 @@ class Guard:
             connection = HTTPConnection(scope)
             self._check_host(connection)
             self._check_origin(connection)
-            if not self._is_public(scope) and not await run_in_threadpool(is_authentic, connection, self._authenticator()):
+            if not self._is_public(scope) and not await run_in_threadpool(
+                is_authentic, connection, self._authenticator
+            ):
                 raise Unauthorized(
                     "not signed in. In a browser open the link that `halfscope open` prints; an agent or script sends "
                     "`Authorization: Bearer TOKEN` (HALFSCOPE_TOKEN, or `halfscope login URL`)"
@@ -103,7 +107,10 @@ class Guard:
         hosts = connection.headers.getlist("host")
         if len(hosts) != 1 or not self._policy.allows_host(hosts[0]):
             seen = repr(hosts[0][:100]) if len(hosts) == 1 else f"{len(hosts)} Host headers"
-            raise Forbidden(f"the request is for {seen}, which is not a name of this server; allow it with: halfscope serve --allow-host NAME")
+            raise Forbidden(
+                f"the request is for {seen}, which is not a name of this server; allow it with: "
+                "halfscope serve --allow-host NAME"
+            )
 
     def _check_origin(self, connection: HTTPConnection) -> None:
         if not _changes_state(connection.scope):
@@ -111,8 +118,8 @@ class Guard:
         origins = connection.headers.getlist("origin")
         if origins and not (len(origins) == 1 and self._policy.allows_origin(origins[0], connection.headers["host"])):
             raise Forbidden(
-                f"a page of {origins[0][:100]!r} may not do this here; behind a proxy that rewrites Host, allow its name with: "
-                "halfscope serve --allow-host NAME"
+                f"a page of {origins[0][:100]!r} may not do this here; behind a proxy that rewrites Host, allow its "
+                "name with: halfscope serve --allow-host NAME"
             )
 
     def _is_public(self, scope: Scope) -> bool:
@@ -120,7 +127,8 @@ class Guard:
             return False
         if (scope["method"], route_path(scope)) in PUBLIC:
             return True
-        # The router's own matching decides, so that no spelling of a path is a route to the one and a file to the other.
+        # The router's own matching decides, so that no spelling of a path is a route to the one and a file to the
+        # other.
         matched = any(route.matches(dict(scope))[0] is not Match.NONE for route in self._routes)
         return scope["method"] in _READS and not matched
 

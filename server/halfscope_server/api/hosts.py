@@ -1,8 +1,8 @@
 """Which host names and origins are ours.
 
-Pure functions on header values; must not import fastapi. Invariant: a name that is neither this machine's own nor allowed by hand is
-refused whatever its port, so a page on a name that was rebound to 127.0.0.1 reads nothing; while any port is fine, because `ssh -L`
-and containers change it.
+Pure functions on header values; must not import fastapi. Invariant: a name that is neither this machine's own nor
+allowed by hand is refused whatever its port, so a page on a name that was rebound to 127.0.0.1 reads nothing; while any
+port is fine, because `ssh -L` and containers change it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class HostPolicy:
     """Judges Host and Origin headers.
 
     Args:
-        bound: the address listened on. Bound to more than loopback, IP literals are taken too: a rebound name is never one.
+        bound: the address listened on. Bound to more than loopback, IP literals are taken too: a rebound name is never
+            one.
         allow_hosts: further names, each with a port (`name:8443`) or without.
     """
 
@@ -52,7 +53,8 @@ class HostPolicy:
     def allows_origin(self, origin: str, host_header: str) -> bool:
         """Whether a page of this origin may change things: the page came from the very address it asks, port included.
 
-        Behind a proxy that rewrites Host, an origin counts whose name was allowed by hand, at the scheme's own port or the port given.
+        Behind a proxy that rewrites Host, an origin counts whose name was allowed by hand, at the scheme's own port or
+        the port given.
         """
         try:
             parts = urlsplit(origin)

@@ -92,7 +92,8 @@ class StripRange(Model):
 
 
 class Strip(Model):
-    """A health strip lane: one cell per bin of steps; bin k covers first_step + [k, k+1) * (last_step + 1 - first_step) / num_bins."""
+    """A health strip lane: one cell per bin of steps; bin k covers first_step + [k, k+1) * (last_step + 1 -
+    first_step) / num_bins."""
 
     lane: str
     first_step: int
@@ -109,7 +110,8 @@ class Strip(Model):
     summary: str
     """One sentence for role=img: "12,400 steps, 6 skips, all probes, no NaN or Inf applied"."""
     clock: list[tuple[int, int]] = []
-    """(step, time in microseconds) at up to 65 steps, ascending: turns a brushed stretch into times. Empty: not known."""
+    """(step, time in microseconds) at up to 65 steps, ascending: turns a brushed stretch into times. Empty: not
+    known."""
 
 
 class RugMark(Model):
@@ -207,7 +209,8 @@ class EventItem(Model):
     title: str
     """`Skipped step`, `Scale halved`, `Loss is NaN`."""
     text: str
-    """One sentence with the numbers: "Scale 65,536 → 32,768. Non-finite: block.3.mlp.fc2 and 2 more; finite: 14 layers"."""
+    """One sentence with the numbers: "Scale 65,536 → 32,768. Non-finite: block.3.mlp.fc2 and 2 more; finite: 14
+    layers"."""
     severity: Literal["info", "warning", "critical"]
     role: str
     """Colour role of its mark on the rug."""
@@ -299,7 +302,8 @@ class PanelFill(Model):
 class PanelFigure(Model):
     """A panel whole: the validated skeleton once, and its first fill.
 
-    Colours are roles: a trace carries `meta.role` (line and marker colour), a shape or annotation `name = "role:<role>"`.
+    Colours are roles: a trace carries `meta.role` (line and marker colour), a shape or annotation `name =
+    "role:<role>"`.
     """
 
     info: PanelInfo
@@ -333,7 +337,8 @@ class SignedIn(Model):
 
 
 class SignInLink(Model):
-    """Opens the web app signed in, once, until it expires. The code stands in the fragment, which browsers never send."""
+    """Opens the web app signed in, once, until it expires. The code stands in the fragment, which browsers never
+    send."""
 
     url: str
     code: str

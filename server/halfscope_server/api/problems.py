@@ -1,7 +1,7 @@
 """Errors as `Problem` bodies: one shape for everything that is not a success.
 
-Must not import routes or the store. Invariant: every body carries the request id that stands in the response's header and in the
-server's log, and an unexpected error shows its class and nothing of its contents.
+Must not import routes or the store. Invariant: every body carries the request id that stands in the response's header
+and in the server's log, and an unexpected error shows its class and nothing of its contents.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from starlette.exceptions import HTTPException
 from halfscope_server.api.models import DeletedProblem, Problem
 from halfscope_server.errors import RunDeleted, ServerError
 
-_CODES = {400: "bad_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+_CODES = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+}
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     401: {"model": Problem, "description": "Not signed in"},
@@ -64,7 +71,11 @@ def install(app: FastAPI) -> None:
     async def http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         code = _CODES.get(error.status_code, f"http_{error.status_code}")
-        detail = error.detail if error.status_code not in (404, 405) else f"{request.method} {request.url.path}: {error.detail}"
+        detail = (
+            error.detail
+            if error.status_code not in (404, 405)
+            else f"{request.method} {request.url.path}: {error.detail}"
+        )
         problem = Problem(code=code, detail=detail, request_id=request_id(request))
         return JSONResponse(problem.model_dump(), status_code=error.status_code, headers=error.headers)
 

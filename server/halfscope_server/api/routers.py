@@ -5,11 +5,17 @@ Must not import app. Invariant: a route that is not in here (and is no health or
 
 from __future__ import annotations
 
-from fastapi import APIRouter, FastAPI
-from fastapi.routing import APIRoute
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.routing import APIRoute
 from halfscope._version import __version__
-from halfscope_server.api import events, export, panels, runs, server_info, session
+
+from halfscope_server.api import events, export, health, live, panels, runs, server_info, session
+from halfscope_server.errors import NotFound
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 ROUTERS: tuple[APIRouter, ...] = (
     session.router,
@@ -18,7 +24,22 @@ ROUTERS: tuple[APIRouter, ...] = (
     panels.router,
     events.router,
     export.router,
+    health.router,
+    live.router,
 )
+
+unknown = APIRouter()
+"""Goes in last: what is below /api and no route is an error in our shape, not the web app's start page."""
+
+
+@unknown.api_route(
+    "/api/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"], include_in_schema=False
+)
+def unknown_path(request: Request) -> None:
+    """There is nothing here."""
+    raise NotFound(
+        f"{request.method} {request.url.path}: there is no such route; the OpenAPI document lists those there are"
+    )
 
 
 def operation_id(route: APIRoute) -> str:
@@ -26,13 +47,16 @@ def operation_id(route: APIRoute) -> str:
     return route.name
 
 
-def describe() -> FastAPI:
+def describe(root_path: str = "", lifespan: Lifespan | None = None) -> FastAPI:
     """An app that only describes: title, version and routes, without any service behind them."""
     app = FastAPI(
         title="halfscope",
         version=__version__,
-        description="Numerical health of mixed-precision training: runs, panels, events, and the live websocket `/api/v1/live`.",
-        openapi_url=None,
+        description="Numerical health of mixed-precision training: runs, panels, events, and the live websocket "
+        "`/api/v1/live`, whose messages are `ClientMessage` and `ServerMessage`.",
+        root_path=root_path,
+        lifespan=lifespan,
+        openapi_url="/api/v1/openapi.json",
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=operation_id,

@@ -1,7 +1,7 @@
 """Exported rows as bytes: JSONL and CSV.
 
-Must not import the store or fastapi: the command line uses it too. Invariant: rows come with non-finite numbers already named, because
-JSON would turn them into null; a chunk always ends at the end of a row.
+Must not import the store or fastapi: the command line uses it too. Invariant: rows come with non-finite numbers already
+named, because JSON would turn them into null; a chunk always ends at the end of a row.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "points": ("series", "labels", "rank", "attempt", "step", "time", "value"),
     "events": ("event", "rank", "attempt", "step", "time", "severity", "where", "attributes"),
     # No sketches are recorded yet: an export of them has its head and no rows.
-    "sketches": ("of", "layer", "rank", "attempt", "step", "scale", "point", "clipped", "n", "zeros", "nan", "pos_inf", "neg_inf")
-    + ("sum", "sumsq", "absmax", "absmin_nonzero", "exponents"),
+    "sketches": (
+        *("of", "layer", "rank", "attempt", "step", "scale", "point", "clipped", "n", "zeros", "nan", "pos_inf"),
+        *("neg_inf", "sum", "sumsq", "absmax", "absmin_nonzero", "exponents"),
+    ),
 }
 """Columns of a CSV, by kind of rows."""
 
@@ -42,7 +44,9 @@ def chosen_kinds(asked: Collection[str], *, series: str, format: ExportFormat) -
     else:
         kinds = ("points",) if series or format == "csv" else KINDS
     if format == "csv" and len(kinds) > 1:
-        raise ValueError(f"a CSV holds one kind of rows, {' and '.join(kinds)} were asked for; ask for one, or for jsonl")
+        raise ValueError(
+            f"a CSV holds one kind of rows, {' and '.join(kinds)} were asked for; ask for one, or for jsonl"
+        )
     return kinds
 
 

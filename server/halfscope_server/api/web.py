@@ -1,7 +1,7 @@
 """The web app's files: where they are, and the one page that is served when they are not there.
 
-Owns the search for a built web app. Must not import the store. Invariant: what is served is either a complete build or a page that
-says how to make one; the API works in both cases.
+Owns the search for a built web app. Must not import the store. Invariant: what is served is either a complete build or
+a page that says how to make one; the API works in both cases.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ MISSING_PAGE = """<!doctype html>
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>halfscope</title></head>
 <body>
 <h1>halfscope is running, its web app is not built</h1>
-<p>The API under <code>/api/v1</code> works, and trainings can send. This installation has no built web app: neither inside the
-package nor in <code>web/dist</code> of a source checkout.</p>
-<p>In a source checkout build it with <code>make web</code> (or <code>npm ci &amp;&amp; npm run build</code> in <code>web/</code>, Node
-20.19 or newer) and restart <code>halfscope serve</code>. A wheel from <code>pip install 'halfscope[server]'</code> brings it along.</p>
-</body>
-</html>
+<p>The API under <code>/api/v1</code> works, and trainings can send. This installation has no built web app: neither
+inside the package nor in <code>web/dist</code> of a source checkout.</p> <p>In a source checkout build it with
+<code>make web</code> (or <code>npm ci &amp;&amp; npm run build</code> in <code>web/</code>, Node 20.19 or newer) and
+restart <code>halfscope serve</code>. A wheel from <code>pip install 'halfscope[server]'</code> brings it along.</p>
+</body> </html>
 """
 
 
@@ -55,7 +54,8 @@ def build_id(configured: Path | None) -> str:
 
 @contextmanager
 def prepared(configured: Path | None, root_path: str) -> Iterator[Path]:
-    """A folder to serve: the build as it is, a copy whose start page knows the root path, or the page that says how to build.
+    """A folder to serve: the build as it is, a copy whose start page knows the root path, or the page that says how to
+    build.
 
     Only index.html names absolute addresses; scripts and styles find each other relative to themselves.
     """

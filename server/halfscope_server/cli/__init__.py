@@ -1,8 +1,9 @@
 """The command line of the server package: serve, open, runs, export, demo, openapi.
 
-Owns arguments, exit codes and what goes to which stream: results to stdout, everything else to stderr. Must not hold logic of its own.
-Invariant: a mistake of the user ends with exit code 2 (wrong arguments) or 1 (it did not work), one line that says what to do, and no
-traceback.
+Owns arguments, exit codes and what goes to which stream: results to stdout, everything else to stderr. Must not hold
+logic of its own.
+Invariant: a mistake of the user ends with exit code 2 (wrong arguments) or 1 (it did not work), one line that says what
+to do, and no traceback.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from halfscope_server.cli import client
 from halfscope_server.errors import ServerError
-from halfscope_server.settings import Settings, from_environment, has_desktop
+from halfscope_server.settings import from_environment, has_desktop
+
+if TYPE_CHECKING:
+    from halfscope_server.cli.checks import Found
 
 app = typer.Typer(
     name="halfscope",
@@ -31,17 +35,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Host = Annotated[str | None, typer.Option("--host", help="Address to listen on. [default: 127.0.0.1]", show_default=False)]
+Host = Annotated[
+    str | None, typer.Option("--host", help="Address to listen on. [default: 127.0.0.1]", show_default=False)
+]
 Port = Annotated[int | None, typer.Option("--port", help="Port to listen on. [default: 65504]", show_default=False)]
 DatabaseUrl = Annotated[
     str | None,
     typer.Option(
         "--database-url",
-        help="sqlite:////absolute/path.db or postgresql://user:password@host/name. [default: halfscope.db in HALFSCOPE_HOME]",
+        help="sqlite:////absolute/path.db or postgresql://user:password@host/name. "
+        "[default: halfscope.db in HALFSCOPE_HOME]",
         show_default=False,
     ),
 ]
-Server = Annotated[str, typer.Option("--server", help="Address of the server to ask. [default: the one running here]", show_default=False)]
+Server = Annotated[
+    str,
+    typer.Option("--server", help="Address of the server to ask. [default: the one running here]", show_default=False),
+]
 NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the sign-in link, but open no browser.")]
 
 
@@ -66,7 +76,8 @@ def serve(
     port: Port = None,
     database_url: DatabaseUrl = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option("--allow-host", help="Host name under which browsers and agents may ask; again for more.")
+        list[str] | None,
+        typer.Option("--allow-host", help="Host name under which browsers and agents may ask; again for more."),
     ] = None,
     root_path: Annotated[
         str | None, typer.Option("--root-path", help="Path under which a reverse proxy publishes the server.")
@@ -89,10 +100,16 @@ def serve(
 
 @app.command()
 def demo(
-    headless: Annotated[bool, typer.Option("--headless", help="End when the trainings have, and print what was recorded.")] = False,
+    headless: Annotated[
+        bool, typer.Option("--headless", help="End when the trainings have, and print what was recorded.")
+    ] = False,
     no_browser: NoBrowser = False,
-    temporary: Annotated[bool, typer.Option("--temporary", help="Keep everything in a folder that is deleted in the end.")] = False,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps per training instead of their own number.")] = None,
+    temporary: Annotated[
+        bool, typer.Option("--temporary", help="Keep everything in a folder that is deleted in the end.")
+    ] = False,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="Steps per training instead of their own number.")
+    ] = None,
     port: Port = None,
 ) -> None:
     """Start the server and watch real trainings live."""
@@ -130,16 +147,22 @@ def runs(
     with _reported():
         from halfscope_server.cli import runs as listing
 
-        found = listing.list_runs(from_environment(database_url=database_url), server=server, direct=database_url is not None)
+        found = listing.list_runs(
+            from_environment(database_url=database_url), server=server, direct=database_url is not None
+        )
         _say(listing.as_json(found) if as_json else listing.as_table(found))
 
 
 @app.command()
 def export(
     run: Annotated[str, typer.Argument(help="Id of a run, the beginning of one, or a name that only one run has.")],
-    series: Annotated[str, typer.Option("--series", help="Only points of series whose name fits this glob, for example 'amp.*'.")] = "",
+    series: Annotated[
+        str, typer.Option("--series", help="Only points of series whose name fits this glob, for example 'amp.*'.")
+    ] = "",
     kind: Annotated[list[Kind] | None, typer.Option("--kind", help="Only rows of this kind; again for more.")] = None,
-    format: Annotated[Format, typer.Option("--format", help="CSV holds one kind, points unless told otherwise.")] = Format.jsonl,
+    format: Annotated[
+        Format, typer.Option("--format", help="CSV holds one kind, points unless told otherwise.")
+    ] = Format.jsonl,
     server: Server = "",
     database_url: DatabaseUrl = None,
 ) -> None:
@@ -177,6 +200,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def examine() -> list[Found]:
+    """What `halfscope doctor` asks of this package: (state, topic, found, mend) of each check."""
+    from halfscope_server.cli import checks
+
+    try:
+        return checks.examine(from_environment())
+    except ValueError as error:
+        return [("problem", "settings", str(error), "correct or unset the variable")]
+
+
 def _say(line: str) -> None:
     print(line, flush=True)
 
@@ -190,7 +223,7 @@ def _reported() -> Iterator[None]:
         yield
     except BrokenPipeError:
         # `halfscope export | head`: nobody reads on, which is no failure; stdout must not be flushed once more at exit.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         raise typer.Exit(0) from None
     except (client.ClientError, DemoError, ServerError, ValueError, OSError) as error:
         print(f"halfscope: {error}", file=sys.stderr)

@@ -14,14 +14,15 @@ from types import TracebackType
 from typing import IO
 
 INTERRUPT_GRACE_S = 5.0
-"""How long a process has to end by itself after SIGINT: a training says how it ended and hands over its last records."""
+"""How long a process has to end by itself after SIGINT: a training says how it ended and hands over its last
+records."""
 
 
 class Children:
     """A context manager over processes.
 
-    They run in sessions of their own, so that Ctrl-C reaches only us and we stop them in order: the servers, which take in what the
-    others say at their end, last.
+    They run in sessions of their own, so that Ctrl-C reaches only us and we stop them in order: the servers, which take
+    in what the others say at their end, last.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,7 @@
 """Asking a running server: which one, with which token, and what its refusals mean.
 
-Standard library only. Invariant: a token is sent to no other server than the one it is for; the local token never leaves this machine.
+Standard library only. Invariant: a token is sent to no other server than the one it is for; the local token never
+leaves this machine.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from http.client import HTTPException
 from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
 from halfscope_server.cli.home import running_server
 from halfscope_server.settings import DEFAULT_PORT, Settings
@@ -33,8 +34,14 @@ class Target:
     token: str
 
 
+def is_loopback(url: str) -> bool:
+    """Whether an address is one of this machine's own."""
+    return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
+
+
 def find(settings: Settings, given: str = "") -> Target:
-    """The server to ask: the one given, HALFSCOPE_SERVER, the one logged in to, the one running here, or the default address."""
+    """The server to ask: the one given, HALFSCOPE_SERVER, the one logged in to, the one running here, or the default
+    address."""
     credentials = _credentials(settings)
     running = running_server(settings)
     local = running.url if running else f"http://127.0.0.1:{DEFAULT_PORT}"
@@ -49,7 +56,7 @@ def _token_for(url: str, settings: Settings, credentials: Target | None, local: 
         return settings.token
     if credentials is not None and credentials.url == url:
         return credentials.token
-    if url == local.rstrip("/") or urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1"):
+    if url == local.rstrip("/") or is_loopback(url):
         try:
             return settings.token_path.read_text(encoding="ascii").strip()
         except OSError:
@@ -82,13 +89,15 @@ def request(
     asked = Request(url, method=method, data=b"" if method == "POST" else None)
     asked.add_unredirected_header("Authorization", f"Bearer {target.token}")
     try:
-        with build_opener(_NoRedirects).open(asked, timeout=TIMEOUT_S) as response:
+        with _opener(target.url).open(asked, timeout=TIMEOUT_S) as response:
             yield response
     except HTTPError as error:
         with error:
             raise ClientError(_explain(target, error)) from error
     except HTTPException as error:
-        raise ClientError(f"{target.url} broke off in the middle of its answer ({error!r}); its log has the reason") from error
+        raise ClientError(
+            f"{target.url} broke off in the middle of its answer ({error!r}); its log has the reason"
+        ) from error
     except (URLError, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)
         raise ClientError(f"no server answers at {target.url} ({reason}); start one with: halfscope serve") from error
@@ -107,8 +116,14 @@ def _explain(target: Target, error: HTTPError) -> str:
         detail = error.reason
     if error.code == 401:
         token = "the token sent was not accepted" if target.token else "no token for it was found"
-        return f"{target.url} wants a token, and {token}; get one from whoever runs it and use: halfscope login {target.url}"
+        return f"{target.url} wants a token, and {token}; get one from whoever runs it: halfscope login {target.url}"
     return f"{target.url} answered {error.code}: {detail}"
+
+
+def _opener(url: str) -> OpenerDirector:
+    # A proxy of the environment leads out of this machine, and so not to a server on it.
+    handlers = [ProxyHandler({})] if is_loopback(url) else []
+    return build_opener(_NoRedirects, *handlers)
 
 
 class _NoRedirects(HTTPRedirectHandler):

@@ -1,7 +1,8 @@
 """`halfscope demo`: a server, the demo's trainings beside it, and where they stand.
 
-Owns the processes and the terminal; the trainings themselves are `python -m halfscope.demo`. Must not import torch or the app: the
-server is the ordinary `halfscope serve`, in a process of its own. Invariant: whatever ends the command, all its processes end too.
+Owns the processes and the terminal; the trainings themselves are `python -m halfscope.demo`. Must not import torch or
+the app: the server is the ordinary `halfscope serve`, in a process of its own. Invariant: whatever ends the command,
+all its processes end too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from halfscope_server.settings import Settings, child_environment
 SERVER_START_S = 60.0
 TRAINER = (sys.executable, "-m", "halfscope.demo")
 HANDOVER_S = 10.0
-"""How long a run's last steps may take from the trainer to the server before what is recorded is printed without them."""
+"""How long a run's last steps may take from the trainer to the server before what is recorded is printed without
+them."""
 
 
 class DemoError(Exception):
@@ -37,7 +39,13 @@ class DemoError(Exception):
 
 
 def run(
-    settings: Settings, *, say: Callable[[str], None], headless: bool, open_browser: bool, temporary: bool, steps: int | None
+    settings: Settings,
+    *,
+    say: Callable[[str], None],
+    headless: bool,
+    open_browser: bool,
+    temporary: bool,
+    steps: int | None,
 ) -> None:
     """Runs all trainings of the demo at once and shows where they stand.
 
@@ -133,34 +141,34 @@ def _train(
     num_open = len(names)
     while num_open:
         painter.paint(runs.values())
-        name, line = news.get()
-        if line is None:
+        name, told = news.get()
+        if told is None:
             num_open -= 1
             runs[name].state = "done" if processes[name].wait() == 0 else "failed"
         else:
-            _note(runs[name], line)
+            _note(runs[name], told)
     painter.paint(runs.values())
     return [line for name in names if (line := _failure(name, processes[name], logs[name]))]
 
 
 def _read(name: str, lines: IO[str], news: queue.SimpleQueue[tuple[str, Mapping[str, Any] | None]]) -> None:
     """Hands a training's progress lines on; None says that it has ended. Other output is not for us."""
-    for text in lines:
+    for line in lines:
         try:
-            line = json.loads(text)
+            told = json.loads(line)
         except ValueError:
             continue
-        if isinstance(line, dict):
-            news.put((name, line))
+        if isinstance(told, dict):
+            news.put((name, told))
     news.put((name, None))
 
 
-def _note(run: RunProgress, line: Mapping[str, Any]) -> None:
+def _note(run: RunProgress, told: Mapping[str, Any]) -> None:
     run.state = "training"
-    run.step = int(line.get("step", run.step))
-    run.total = int(line.get("total", run.total))
-    run.loss = line.get("loss", run.loss)
-    run.accuracy = line.get("accuracy", run.accuracy)
+    run.step = int(told.get("step", run.step))
+    run.total = int(told.get("total", run.total))
+    run.loss = told.get("loss", run.loss)
+    run.accuracy = told.get("accuracy", run.accuracy)
 
 
 def _failure(name: str, process: subprocess.Popen[str], log: IO[str]) -> str:
@@ -174,3 +182,37 @@ def _failure(name: str, process: subprocess.Popen[str], log: IO[str]) -> str:
 def _last_line(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[-1] if lines else "it said nothing"
+
+
+def recorded(target: client.Target, names: list[str]) -> list[str]:
+    """What the server holds of these runs, one line each: precision, steps, loss, scale, skips by class, verdict."""
+    deadline = time.monotonic() + HANDOVER_S
+    while True:
+        found = client.get_json(target, "/api/v1/runs?tag=demo&strip_bins=10")["runs"]
+        # The newest of each name: a demo may have run here before.
+        newest = {run["name"]: run for run in sorted(found, key=lambda run: run["created_us"]) if run["name"] in names}
+        is_whole = len(newest) == len(names) and all(run["state"] not in ("waiting", "live") for run in newest.values())
+        if is_whole or time.monotonic() > deadline:
+            return ["Recorded:", *(_recorded_line(newest[name]) for name in names if name in newest)]
+        time.sleep(0.1)
+
+
+def _recorded_line(run: Mapping[str, Any]) -> str:
+    skips = run["skips"]
+    classes = ", ".join(f"{skips[kind]} {kind}" for kind in ("settling", "probe", "single", "streak") if skips[kind])
+    parts = [
+        f"{run['name']:<18} {run['precision'] or '–':<9} {run['state_text']}",
+        f"{(run['last_step'] or 0) + 1 - (run['first_step'] or 0):,} steps",
+        f"loss {_figure(run['loss'])}",
+    ]
+    if run["scale"] is not None:
+        parts.append(f"scale {_figure(run['scale'])}")
+    parts.append(f"{skips['total']} skips" + (f" ({classes})" if classes else ""))
+    parts.append(" · ".join([run["health"]["word"], *run["health"]["reasons"][:1]]))
+    return "  ".join(parts)
+
+
+def _figure(value: float | str | None) -> str:
+    if not isinstance(value, float | int):
+        return value or "–"
+    return f"{int(value):,}" if value >= 1 and value == int(value) else f"{value:.4g}"

@@ -1,7 +1,7 @@
 """The files of the home folder: the local token and server.json.
 
-Must not import the app. Invariant: a file that holds a secret never exists with a mode other than 0600, not even for a moment, and no
-reader ever sees half a file.
+Must not import the app. Invariant: a file that holds a secret never exists with a mode other than 0600, not even for a
+moment, and no reader ever sees half a file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class RunningServer:
 
 
 def ensure_token(settings: Settings) -> str:
-    """The token of this machine's agents; made on the first start, then kept, so that senders survive a restart of the server."""
+    """The token of this machine's agents; made on the first start, then kept, so that senders survive a restart of
+    the server."""
     try:
         token = settings.token_path.read_text(encoding="ascii").strip()
     except FileNotFoundError:

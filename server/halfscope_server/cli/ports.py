@@ -1,7 +1,7 @@
 """Finding a port: the one asked for, or the next free one with a word about who has it.
 
-Must not import the app. Invariant: the socket returned is already listening, so nobody can take the port between the choice and the
-server's start.
+Must not import the app. Invariant: the socket returned is already listening, so nobody can take the port between the
+choice and the server's start.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def listen(host: str, port: int) -> Bound:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -66,8 +68,18 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def is_free(host: str, port: int) -> bool:
+    """Whether the port could be listened on now."""
+    try:
+        _listen(host, port).close()
+    except OSError:
+        return False
+    return True
+
+
 def describe_owner(port: int) -> str:
-    """Who listens on a port, in words: `python -m http.server (pid 4711)`, or `another process` where the system does not tell."""
+    """Who listens on a port, in words: `python -m http.server (pid 4711)`, or `another process` where the system
+    does not tell."""
     inodes = _listening_inodes(port)
     for process in Path("/proc").glob("[0-9]*") if inodes else ():
         try:

@@ -1,4 +1,5 @@
-"""Progress of several trainings in a terminal: a bar per run, redrawn in place; a line now and then where there is no terminal.
+"""Progress of several trainings in a terminal: a bar per run, redrawn in place; a line now and then where there is no
+terminal.
 
 Pure text; must not import anything of the server. Invariant: without a terminal no escape sequence is written.
 """

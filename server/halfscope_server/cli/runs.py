@@ -36,7 +36,9 @@ def list_runs(settings: Settings, *, server: str = "", direct: bool = False) -> 
     """
     if direct:
         with _reading(settings) as store:
-            rows = sorted(store.list_runs(), key=lambda row: (row.state not in ("live", "waiting"), -row.created_us, row.run_id))
+            rows = sorted(
+                store.list_runs(), key=lambda row: (row.state not in ("live", "waiting"), -row.created_us, row.run_id)
+            )
             return [_listed(row) for row in rows]
     found = client.get_json(client.find(settings, server), "/api/v1/runs?strip_bins=10")
     return [{column: run[column] for column in COLUMNS} for run in found["runs"]]
@@ -54,7 +56,9 @@ def as_table(runs: Sequence[Listed]) -> str:
     head = [column.replace("_", " ") for column in COLUMNS]
     lines = [head, *([_cell(run[column]) for column in COLUMNS] for run in runs)]
     widths = [max(len(line[k]) for line in lines) for k in range(len(COLUMNS))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
 
 
 def export(
@@ -89,7 +93,9 @@ def export(
                 out.write(chunk)
     else:
         query = {"kind": list(chosen), "series": series, "format": format}
-        with client.request(client.find(settings, server), f"/api/v1/runs/{quote(run_id)}/export", query=query) as response:
+        with client.request(
+            client.find(settings, server), f"/api/v1/runs/{quote(run_id)}/export", query=query
+        ) as response:
             while chunk := response.read(1 << 16):
                 out.write(chunk)
     out.flush()
@@ -102,7 +108,11 @@ def identify(run: str, runs: Sequence[Listed]) -> str:
         NotFound: none, or more than one.
     """
     exact = [each["id"] for each in runs if each["id"] == run]
-    found = exact or [each["id"] for each in runs if each["name"] == run] or [each["id"] for each in runs if each["id"].startswith(run)]
+    found = (
+        exact
+        or [each["id"] for each in runs if each["name"] == run]
+        or [each["id"] for each in runs if each["id"].startswith(run)]
+    )
     if len(found) == 1:
         return str(found[0])
     if found:

@@ -1,11 +1,13 @@
 """`halfscope serve`: one process from the socket to the last journal.
 
-Owns the order of starting and stopping. Must not hold business of the routes. Invariant: whatever ends the server (Ctrl-C, SIGTERM, an
-error while starting), server.json is taken back, the shipper of found journals is stopped and the database is closed.
+Owns the order of starting and stopping. Must not hold business of the routes. Invariant: whatever ends the server
+(Ctrl-C, SIGTERM, an error while starting), server.json is taken back, the shipper of found journals is stopped and the
+database is closed.
 """
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
 import subprocess
@@ -14,20 +16,20 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 import uvicorn
-
 from halfscope.wire.codec import MAX_FRAME_BYTES
+
 from halfscope_server import app as application
 from halfscope_server.api.services import Services
 from halfscope_server.cli import home, ports
 from halfscope_server.settings import Settings, child_environment, has_desktop
 
 WS_MAX_QUEUE_FRAMES = 8
-"""Frames a websocket may hold unread: with 8 MiB each, 64 MiB per connection at the worst, where uvicorn's own defaults allow 512."""
+"""Frames a websocket may hold unread: with 8 MiB each, 64 MiB per connection at the worst, where uvicorn's own
+defaults allow 512."""
 GRACEFUL_SHUTDOWN_S = 3
 """How long open requests and websockets have to end after Ctrl-C."""
 
@@ -44,6 +46,7 @@ def run(settings: Settings, *, say: Callable[[str], None], open_browser: bool) -
         OSError: the address cannot be listened on.
         Unavailable: the database cannot be opened.
     """
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     bound = ports.listen(settings.host, settings.port)
     if bound.taken_by:
         say(f"Port {settings.port} is taken by {bound.taken_by}; using {bound.port}.")
@@ -128,9 +131,26 @@ def _announced(settings: Settings) -> Iterator[None]:
             shipper.wait()
 
 
+def _ship_found_journals(settings: Settings) -> subprocess.Popen[bytes] | None:
+    """Starts shipping what trainings left here while no server ran; live senders find the server by themselves."""
+    directory = settings.journals_directory
+    if not directory.is_dir():
+        return None
+    return subprocess.Popen(
+        [sys.executable, "-m", "halfscope", "sync", "--local", "--server", base_url(settings), str(directory)],
+        env=child_environment(settings),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # Ctrl-C is for the server, which then stops this one.
+        start_new_session=True,
+    )
+
+
 @contextmanager
 def _stops_on_sigterm() -> Iterator[None]:
-    """uvicorn raises the signal that stopped it once more when it is done; that must end in our cleanup, not in sudden death."""
+    """uvicorn raises the signal that stopped it once more when it is done; that must end in our cleanup, not in
+    sudden death."""
 
     def leave(_number: int, _frame: FrameType | None) -> NoReturn:
         raise SystemExit(0)

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
 from halfscope_server.api.auth import Authenticator
 from halfscope_server.store.store import Store
 

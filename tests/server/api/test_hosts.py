@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from halfscope_server.api.hosts import HostPolicy, split_host
 
 LOCAL = HostPolicy(bound="127.0.0.1")
@@ -24,7 +23,10 @@ def test_host_is_split_into_name_and_port(header: str, expected: tuple[str, int 
     assert split_host(header) == expected
 
 
-@pytest.mark.parametrize("header", ["", ":80", "user@localhost", "localhost/evil", "localhost,evil", "localhost evil", "localhost:port", "[::1"])
+@pytest.mark.parametrize(
+    "header",
+    ["", ":80", "user@localhost", "localhost/evil", "localhost,evil", "localhost evil", "localhost:port", "[::1"],
+)
 def test_what_is_no_host_is_refused(header: str) -> None:
     """Anything besides a name and a port is an attempt to be read in two ways."""
     with pytest.raises(ValueError):
@@ -37,7 +39,9 @@ def test_this_machine_is_ours_on_any_port(header: str) -> None:
     assert LOCAL.allows_host(header)
 
 
-@pytest.mark.parametrize("header", ["evil.example:65504", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.5", ""])
+@pytest.mark.parametrize(
+    "header", ["evil.example:65504", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.5", ""]
+)
 def test_a_rebound_name_is_not_ours(header: str) -> None:
     """DNS rebinding gives an attacker's name our address; the name gives it away."""
     assert not LOCAL.allows_host(header)

@@ -7,7 +7,6 @@ import io
 import json
 
 import pytest
-
 from halfscope_server.api.rows import CHUNK_ROWS, chosen_kinds, encode
 
 POINT = {
@@ -67,7 +66,9 @@ def test_chunks_end_at_rows() -> None:
         (("events", "points"), "", "jsonl", ("points", "events")),
     ],
 )
-def test_kinds_follow_from_what_was_asked(asked: tuple[str, ...], series: str, format: str, expected: tuple[str, ...]) -> None:
+def test_kinds_follow_from_what_was_asked(
+    asked: tuple[str, ...], series: str, format: str, expected: tuple[str, ...]
+) -> None:
     """Everything by default, points alone for a glob or a CSV."""
     assert chosen_kinds(asked, series=series, format=format) == expected  # type: ignore[arg-type]
 

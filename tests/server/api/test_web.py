@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from halfscope_server.api import web
 
 
@@ -14,7 +13,9 @@ def build(tmp_path: Path) -> Path:
     """A built web app in small."""
     folder = tmp_path / "dist"
     (folder / "assets").mkdir(parents=True)
-    (folder / "index.html").write_text('<link href="/icon.svg"><script type="module" src="/assets/index-1a2b.js"></script>')
+    (folder / "index.html").write_text(
+        '<link href="/icon.svg"><script type="module" src="/assets/index-1a2b.js"></script>'
+    )
     (folder / "assets" / "index-1a2b.js").write_text("export {}")
     return folder
 

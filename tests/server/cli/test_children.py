@@ -7,11 +7,12 @@ import subprocess
 import sys
 
 import pytest
-
 from halfscope_server.cli.children import Children
 
 WAITS = "import time\ntry:\n    print('ready', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    pass\n"
-STUBBORN = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(60)\n"
+STUBBORN = (
+    "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(60)\n"
+)
 
 
 def _start(children: Children, code: str, *, is_server: bool = False) -> subprocess.Popen[str]:

@@ -50,7 +50,9 @@ def test_another_servers_announcement_is_left_alone(tmp_path: Path) -> None:
 def test_announcement_of_a_dead_process_does_not_count(tmp_path: Path) -> None:
     """A killed server leaves its file behind."""
     settings = Settings(home=tmp_path)
-    child = int(subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True).stdout)
+    child = int(
+        subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True).stdout
+    )
     settings.server_json_path.write_text(json.dumps({"url": "http://127.0.0.1:1", "pid": child}))
     assert home.running_server(settings) is None
 

@@ -7,7 +7,6 @@ import socket
 from contextlib import closing
 
 import pytest
-
 from halfscope_server.cli.ports import describe_owner, listen
 
 

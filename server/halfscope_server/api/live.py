@@ -1,0 +1,106 @@
+"""The live websocket: `ClientMessage` in, `ServerMessage` out, both as JSON text.
+
+Owns one connection's two tasks. Must not compute: the hub does, once for all viewers. Invariant: the next message is
+taken from the hub only when the one before has gone out, so a slow viewer gets newer pictures instead of a queue of old
+ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+
+import orjson
+from fastapi import APIRouter, WebSocket, WebSocketDisconnect
+from pydantic import TypeAdapter, ValidationError
+
+from halfscope_server.api.models import ClientMessage, LiveError, Unwatch, WatchRun, WatchRuns
+from halfscope_server.api.panels import part
+from halfscope_server.api.services import ServicesNow
+from halfscope_server.live import Hub, Request, RunRequest, RunsRequest, Subscription
+
+router = APIRouter()
+
+MAX_MESSAGE_CHARS = 65_536
+CLOSE_TRY_AGAIN_LATER = 1013
+
+_client_message: TypeAdapter[WatchRuns | WatchRun | Unwatch] = TypeAdapter(ClientMessage)
+
+
+@router.websocket("/api/v1/live")
+async def live(websocket: WebSocket, services: ServicesNow) -> None:
+    """News of what this viewer watches, until it leaves."""
+    await websocket.accept()
+    hub: Hub = services.hub
+    if hub.num_clients >= services.settings.max_live_clients:
+        await websocket.close(CLOSE_TRY_AGAIN_LATER, "too many viewers; HALFSCOPE_MAX_LIVE_CLIENTS allows more")
+        return
+    connection = _Connection(websocket, hub.subscribe())
+    sending = asyncio.create_task(connection.send())
+    receiving = asyncio.create_task(connection.receive())
+    try:
+        await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        connection.subscription.close()
+        for task in (sending, receiving):
+            task.cancel()
+        for result in await asyncio.gather(sending, receiving, return_exceptions=True):
+            if isinstance(result, Exception) and not isinstance(result, WebSocketDisconnect):
+                raise result
+
+
+class _Connection:
+    """One viewer."""
+
+    def __init__(self, websocket: WebSocket, subscription: Subscription) -> None:
+        self.subscription = subscription
+        self._websocket = websocket
+        self._lock = asyncio.Lock()
+
+    async def send(self) -> None:
+        """Hands on what the hub has, for as long as the subscription lives."""
+        while messages := await self.subscription.next():
+            for message in messages:
+                await self._put(orjson.dumps(message, option=orjson.OPT_SERIALIZE_NUMPY).decode())
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # the viewer may be gone already
+            await self._websocket.close(1001, "the server is stopping")
+
+    async def receive(self) -> None:
+        """Takes requests; one that cannot be understood is answered, and the one before stays."""
+        while True:
+            message = await self._websocket.receive()
+            if message["type"] == "websocket.disconnect":
+                return
+            try:
+                self.subscription.watch(_request(message.get("text") or ""))
+            except (ValidationError, ValueError) as error:
+                await self._put(_refusal(error).model_dump_json())
+
+    async def _put(self, text: str) -> None:
+        async with self._lock:
+            await self._websocket.send_text(text)
+
+
+def _request(text: str) -> Request | None:
+    if len(text) > MAX_MESSAGE_CHARS:
+        raise ValueError(f"a message of {len(text)} characters; at most {MAX_MESSAGE_CHARS} are taken")
+    match _client_message.validate_json(text):
+        case WatchRuns():
+            return RunsRequest()
+        case WatchRun() as asked:
+            return RunRequest(
+                run=asked.run, panels=tuple(asked.panels), window=part(asked.window), strip_bins=asked.strip_bins
+            )
+        case Unwatch():
+            return None
+
+
+def _refusal(error: ValueError) -> LiveError:
+    """What is wrong with a request, without what it held."""
+    detail = str(error)
+    if isinstance(error, ValidationError):
+        detail = "; ".join(
+            "{}: {}".format(".".join(map(str, item["loc"])) or "message", item["msg"]) for item in error.errors()
+        )
+    return LiveError(type="error", code="invalid", detail=detail, request_id=secrets.token_hex(8))

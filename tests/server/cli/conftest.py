@@ -1,0 +1,110 @@
+"""A real `halfscope serve` in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+START_S = 30.0
+
+
+def environment(home: Path) -> dict[str, str]:
+    """This process's own, with a home of its own and nothing else of halfscope's."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HALFSCOPE_")}
+    return {**kept, "HALFSCOPE_HOME": str(home), "PYTHONWARNINGS": "error"}
+
+
+def command(home: Path, *arguments: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """Runs one `halfscope` command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "halfscope", *arguments],
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Served:
+    """A running server."""
+
+    process: subprocess.Popen[str]
+    home: Path
+    lines: list[str] = field(default_factory=list)
+    """What it printed."""
+
+    @property
+    def url(self) -> str:
+        return str(json.loads((self.home / "server.json").read_text())["url"])
+
+    @property
+    def token(self) -> str:
+        return (self.home / "token").read_text().strip()
+
+    def stop(self, number: int = signal.SIGINT) -> int:
+        """Sends a signal and returns the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(START_S)
+
+
+@contextmanager
+def served(home: Path, *arguments: str) -> Iterator[Served]:
+    """A server of that home, started and stopped."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "halfscope", "serve", "--no-browser", *arguments],
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    server = Served(process=process, home=home)
+    assert process.stdout is not None
+    reader = threading.Thread(target=lambda: server.lines.extend(process.stdout or ()))
+    reader.start()
+    try:
+        deadline = time.monotonic() + START_S
+        while not any("Ctrl-C" in line for line in server.lines):
+            assert process.poll() is None, "".join(server.lines)
+            assert time.monotonic() < deadline, "".join(server.lines)
+            time.sleep(0.02)
+        yield server
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        reader.join()
+        process.stdout.close()
+
+
+@pytest.fixture
+def run_command() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `halfscope` with arguments: `run_command(home, "runs", "--json")`."""
+    return command
+
+
+@pytest.fixture
+def serve() -> Callable[..., object]:
+    """Starts a server: `with serve(home, "--port", "0") as server`."""
+    return served
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for the tests of a module that only ask."""
+    with served(tmp_path_factory.mktemp("home"), "--port", "0") as running:
+        yield running
