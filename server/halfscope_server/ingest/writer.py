@@ -8,6 +8,7 @@ after COMMIT.
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import threading
 import time
@@ -238,16 +239,27 @@ class Writer:
         return items
 
     def _process(self, items: Sequence[_Item]) -> None:
-        """Frames in their order; batches between two others are one group."""
-        group: list[tuple[_Item, Batch]] = []
-        for item in items:
-            if isinstance(item.frame, Batch):
-                group.append((item, item.frame))
-                continue
-            self._commit(group)
-            group = []
-            self._answer_one(item)
-        self._commit(group)
+        """Frames in their order; batches that follow one another are one group, and so are greetings."""
+        for kind, run in itertools.groupby(items, key=lambda item: type(item.frame)):
+            alike = list(run)
+            if kind is Batch:
+                self._commit([(item, item.frame) for item in alike if isinstance(item.frame, Batch)])
+            elif kind is Hello:
+                self._grant([(item, item.frame) for item in alike if isinstance(item.frame, Hello)])
+            else:
+                for item in alike:
+                    self._note(item)
+
+    def _grant(self, group: Sequence[tuple[_Item, Hello]]) -> None:
+        answers: Sequence[ServerFrame]
+        try:
+            answers = self._store.grant_all([hello for _, hello in group], now_us=self._clock_us())
+        except Exception as error:
+            self._metrics.errors += 1
+            log.exception("%d greetings were not answered; their senders will greet again", len(group))
+            answers = [_busy(hello, _reason(error)) for _, hello in group]
+        for (item, _), answer in zip(group, answers, strict=True):
+            item.client.answer([answer], num_frames=1, num_bytes=item.num_bytes)
 
     def _commit(self, group: Sequence[tuple[_Item, Batch]]) -> None:
         if not group:
@@ -272,22 +284,18 @@ class Writer:
         _send(group, lambda batch: _verdict(result, batch))
         self._tell(list(result.applied))
 
-    def _answer_one(self, item: _Item) -> None:
-        frame, now_us = item.frame, self._clock_us()
+    def _note(self, item: _Item) -> None:
+        """A frame that is answered only when it cannot be taken."""
+        frame = item.frame
         answers: list[ServerFrame] = []
         try:
-            match frame:
-                case Hello():
-                    answers = [self._store.grant(frame, now_us=now_us)]
-                case Bye():
-                    self._store.bye(frame, now_us=now_us)
-                    self._tell([_noted(frame.run_id)])
-                case Live():
-                    self._heard.add((frame.run_id, frame.stream))
-                    if self._on_live is not None:
-                        self._on_live(frame)
-                case Batch():
-                    raise AssertionError("batches are committed in groups")
+            if isinstance(frame, Bye):
+                self._store.bye(frame, now_us=self._clock_us())
+                self._tell([_noted(frame.run_id)])
+            elif isinstance(frame, Live):
+                self._heard.add((frame.run_id, frame.stream))
+                if self._on_live is not None:
+                    self._on_live(frame)
         except Exception as error:
             self._metrics.errors += 1
             log.exception("a %s was not taken", type(frame).__name__)

@@ -73,8 +73,11 @@ class Collector:
         num_rows = len(points.steps) // 8
         first_row = self.num_rows
         self._add_rows(points.steps, points.times_us, num_rows)
+        series = self._series
         for column in points.columns:
-            gathered = self._gathered(sids[column.sid])
+            gathered = series.get(sids[column.sid])
+            if gathered is None:
+                gathered = self._gathered(sids[column.sid])
             gathered.values.append(column.values)
             self.num_bytes += len(column.values)
             if column.rows:

@@ -160,8 +160,7 @@ class Committer:
         for tries_left in reversed(range(MAX_TRIES)):
             moved: list[_Plan] = []
             try:
-                with self._database.writing() as connection:
-                    self._write(connection, plans, moved, now_us)
+                self._write(plans, moved, now_us)
             except sa.exc.OperationalError:
                 # A deadlock was undone; a broken COMMIT may have happened or not. The cursors know: read them again.
                 plans = self._unapplied(plans, moved)
@@ -187,36 +186,23 @@ class Committer:
         # One transaction: either all that moved are there or none is.
         return [] if done else plans
 
-    def _write(self, connection: sa.Connection, plans: list[_Plan], moved: list[_Plan], now_us: int) -> None:
-        """The transaction. Tables are taken in one fixed order by everybody: stream, run, series, segment, event."""
-        for plan in plans:
-            if cursors.advance(connection, _advance(plan), now_us=now_us):
-                moved.append(plan)
-            else:
-                self.forget(plan.state.key)
-        event_rows = _run_rows(connection, moved, now_us)
-        _series_rows(connection, moved)
-        segments = [
-            {
-                "run_id": plan.state.run_id,
-                "attempt": plan.state.attempt,
-                "stream": plan.state.stream,
-                "first_seq": decoded.batch.first,
-                "last_seq": decoded.end_seq - 1,
-                "received_us": now_us,
-                "raw_bytes": decoded.batch.raw_bytes,
-                "body": decoded.batch.body,
-            }
-            for plan in moved
-            for decoded in plan.decoded
-            if decoded.points
-        ]
-        if segments:
-            connection.execute(_SEGMENT, segments)
-        for plan in moved:
-            for decoded in plan.decoded:
-                event_rows += _event_rows(plan.state, decoded)
-        events.insert(connection, event_rows)
+    def _write(self, plans: list[_Plan], moved: list[_Plan], now_us: int) -> None:
+        """The transaction: mostly all cursors can be moved, which takes one statement; else each by itself."""
+        moves = [_advance(plan) for plan in plans]
+        with self._database.writing() as connection:
+            moved[:] = plans
+            if cursors.advance_all(connection, moves, now_us=now_us):
+                _write_rows(connection, moved, now_us)
+                return
+            moved.clear()
+            connection.rollback()
+        with self._database.writing() as connection:
+            for plan, move in zip(plans, moves, strict=True):
+                if cursors.advance(connection, move, now_us=now_us):
+                    moved.append(plan)
+                else:
+                    self.forget(plan.state.key)
+            _write_rows(connection, moved, now_us)
 
     def _remembered(self, moved: list[_Plan]) -> list[Applied]:
         """Bring memory up to what was committed, and say what that was."""
@@ -281,15 +267,35 @@ def _advance(plan: _Plan) -> Advance:
     )
 
 
-def _run_rows(connection: sa.Connection, moved: Sequence[_Plan], now_us: int) -> list[dict[str, Any]]:
+def _write_rows(connection: sa.Connection, moved: Sequence[_Plan], now_us: int) -> None:
+    """Everything but the cursors. All take the tables in one order: stream, run, series, segment, event."""
     by_run: dict[str, list[runs.Brought]] = {}
     for plan in moved:
         brought = runs.Brought(state=plan.state, decoded=plan.decoded, ended=plan.ended[0])
         by_run.setdefault(plan.state.run_id, []).append(brought)
-    rows = []
-    for run_id in sorted(by_run):
-        rows += runs.apply(connection, run_id, by_run[run_id], now_us=now_us)
-    return rows
+    event_rows = runs.apply(connection, by_run, now_us=now_us)
+    _series_rows(connection, moved)
+    segments = [
+        {
+            "run_id": plan.state.run_id,
+            "attempt": plan.state.attempt,
+            "stream": plan.state.stream,
+            "first_seq": decoded.batch.first,
+            "last_seq": decoded.end_seq - 1,
+            "received_us": now_us,
+            "raw_bytes": decoded.batch.raw_bytes,
+            "body": decoded.batch.body,
+        }
+        for plan in moved
+        for decoded in plan.decoded
+        if decoded.points
+    ]
+    if segments:
+        connection.execute(_SEGMENT, segments)
+    for plan in moved:
+        for decoded in plan.decoded:
+            event_rows += _event_rows(plan.state, decoded)
+    events.insert(connection, event_rows)
 
 
 def _series_rows(connection: sa.Connection, moved: Sequence[_Plan]) -> None:

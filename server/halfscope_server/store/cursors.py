@@ -115,24 +115,33 @@ def load(connection: sa.Connection, key: Key) -> StreamState | None:
 
 def advance(connection: sa.Connection, move: Advance, *, now_us: int) -> bool:
     """Move a cursor; False when it is no longer where the move starts, or was granted to somebody else."""
-    result = connection.execute(
-        _ADVANCE,
-        {
-            "b_run": move.state.run_id,
-            "b_stream": move.state.stream,
-            "b_epoch": move.state.epoch,
-            "b_lo": move.state.next,
-            "b_hi": move.next,
-            "b_digest": move.digest,
-            "b_now": now_us,
-            "b_started": move.started,
-            "b_ended": move.ended,
-            "b_ended_us": move.ended_us,
-            "b_hot": move.num_segments,
-            "b_hot_since": now_us if move.num_segments else None,
-        },
-    )
-    return result.rowcount == 1
+    return connection.execute(_ADVANCE, _names(move, now_us)).rowcount == 1
+
+
+def advance_all(connection: sa.Connection, moves: Sequence[Advance], *, now_us: int) -> bool:
+    """Move many cursors at once, in ascending (run_id, stream) order as given.
+
+    Returns:
+        False: not all of them could be moved and it is not known which; roll back, and use `advance`.
+    """
+    return connection.execute(_ADVANCE, [_names(move, now_us) for move in moves]).rowcount == len(moves)
+
+
+def _names(move: Advance, now_us: int) -> dict[str, object]:
+    return {
+        "b_run": move.state.run_id,
+        "b_stream": move.state.stream,
+        "b_epoch": move.state.epoch,
+        "b_lo": move.state.next,
+        "b_hi": move.next,
+        "b_digest": move.digest,
+        "b_now": now_us,
+        "b_started": move.started,
+        "b_ended": move.ended,
+        "b_ended_us": move.ended_us,
+        "b_hot": move.num_segments,
+        "b_hot_since": now_us if move.num_segments else None,
+    }
 
 
 def read(connection: sa.Connection, keys: Collection[Key]) -> dict[Key, tuple[int, int, bytes]]:
@@ -147,8 +156,10 @@ def read(connection: sa.Connection, keys: Collection[Key]) -> dict[Key, tuple[in
 
 
 def grant(connection: sa.Connection, hello: Hello, *, now_us: int) -> StreamState:
-    """Give a stream to the connection that said hello: a new row, or the next epoch of the one there is."""
-    lock_run(connection, hello.run_id)
+    """Give a stream to the connection that said hello: a new row, or the next epoch of the one there is.
+
+    The caller holds `lock_run`, and has seen that the run was not deleted.
+    """
     key = (hello.run_id, hello.stream)
     info = hello.info
     granted = connection.execute(

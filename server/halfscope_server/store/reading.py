@@ -27,6 +27,10 @@ chunk = schema.chunk
 series_chunk = schema.series_chunk
 
 
+_Part = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
+"""Steps, times and values of a piece of a series."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """Which part of a series is wanted. None: no bound."""
@@ -41,23 +45,24 @@ class Selection:
 
 def points(database: Database, tails: Tails, wanted: Selection) -> Points:
     """Raw values."""
-    steps, times, values, ranks, attempts = [], [], [], [], []
+    parts: list[tuple[StreamRow, _Part]] = []
     with database.reading() as connection:
         streams = streams_of(connection, wanted.run_id, rank=wanted.rank, attempt=wanted.attempt)
         chunks = _chunks_by_stream(connection, wanted, (chunk.c.axis, series_chunk.c.body), with_axis=True)
         for row, hot in streams:
-            parts = [_expanded(unpack_axis(axis), unpack_values(body)) for axis, body in chunks.get(row.stream, [])]
+            parts += [
+                (row, _expanded(unpack_axis(axis), unpack_values(body))) for axis, body in chunks.get(row.stream, [])
+            ]
             if hot is not None:
-                parts += _tail_part(connection, tails, hot, wanted)
-            for part in parts:
-                steps.append(part[0])
-                times.append(part[1])
-                values.append(part[2])
-                ranks.append(np.full(len(part[0]), row.rank, np.int32))
-                attempts.append(np.full(len(part[0]), row.attempt, np.int32))
-    if not steps:
+                parts += [(row, part) for part in _tail_part(connection, tails, hot, wanted)]
+    if not parts:
         return _no_points()
-    columns = (_joined(steps), _joined(times), _joined(values), _joined(ranks), _joined(attempts))
+    counts = [len(part[0]) for _, part in parts]
+    columns = (
+        *(np.concatenate([part[at] for _, part in parts]) for at in range(3)),
+        _repeated([row.rank for row, _ in parts], counts),
+        _repeated([row.attempt for row, _ in parts], counts),
+    )
     return _ordered(columns, wanted)
 
 
@@ -137,9 +142,7 @@ def _chunks_by_stream(
     return found
 
 
-def _one_chunk(
-    connection: sa.Connection, wanted: Selection, row: StreamRow, first_seq: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+def _one_chunk(connection: sa.Connection, wanted: Selection, row: StreamRow, first_seq: int) -> _Part:
     """The points of one chunk that is too sparse to keep summaries of."""
     place = (wanted.run_id, row.attempt, row.stream, first_seq)
     axis = connection.execute(
@@ -160,21 +163,19 @@ def _one_chunk(
     return _expanded(unpack_axis(axis), unpack_values(body))
 
 
-def _tail_part(
-    connection: sa.Connection, tails: Tails, hot: HotStream, wanted: Selection
-) -> list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]]:
+def _tail_part(connection: sa.Connection, tails: Tails, hot: HotStream, wanted: Selection) -> list[_Part]:
     block = tails.block(connection, hot, [wanted.series_id])
     column = block.series.get(wanted.series_id)
     return [] if column is None else [_expanded(block.axis, column)]
 
 
-def _expanded(axis: Axis, column: SeriesColumn) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+def _expanded(axis: Axis, column: SeriesColumn) -> _Part:
     if column.rows is None:
         return axis.steps, axis.times_us, column.values
     return axis.steps[column.rows], axis.times_us[column.rows], column.values
 
 
-def _summarised(part: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]], width: int) -> Buckets:
+def _summarised(part: _Part, width: int) -> Buckets:
     return rollups.summarise(*part, width)
 
 
@@ -203,8 +204,10 @@ def _ordered(columns: tuple[NDArray[Any], ...], wanted: Selection) -> Points:
     return Points(step=step, time_us=time_us, value=value, rank=rank, attempt=attempt)
 
 
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+def _repeated(numbers: list[int], counts: list[int]) -> NDArray[np.int32]:
+    if len(set(numbers)) == 1:
+        return np.full(sum(counts), numbers[0], np.int32)
+    return np.repeat(np.array(numbers, np.int32), counts)
 
 
 def _no_points() -> Points:

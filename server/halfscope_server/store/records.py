@@ -8,6 +8,7 @@ check; one that does not raises `BadBatch` and changes nothing, so others in the
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -21,6 +22,8 @@ MAX_RECORDS = 65_536
 """Records of one batch: a body of millions of empty records would hold up everybody's acks."""
 MAX_ROWS = 65_536
 """Rows of one `Points` record."""
+FEW_ROWS = 64
+"""Up to so many rows plain integers are quicker than arrays; a frame of 200 ms mostly has fewer."""
 MAX_SERIES = 65_536
 """Series of one stream."""
 MAX_NAME_CHARS = 512
@@ -142,38 +145,56 @@ def _take(decoded: Decoded, record: Record, seq: int, known: dict[int, int]) -> 
 
 
 def _take_points(decoded: Decoded, points: Points, known: Mapping[int, int]) -> None:
-    num_rows, rest = divmod(len(points.steps), 8)
-    if rest or not 1 <= num_rows <= MAX_ROWS or len(points.times_us) != len(points.steps):
+    num_rows = len(points.steps) // 8
+    if len(points.steps) % 8 or not 1 <= num_rows <= MAX_ROWS or len(points.times_us) != len(points.steps):
         raise BadBatch(
             f"points with {len(points.steps)} bytes of steps and {len(points.times_us)} of times; "
             f"expected 8 for each of 1 to {MAX_ROWS} rows in both"
         )
-    steps = np.frombuffer(points.steps, "<i8")
-    first_step, last_step = int(steps[0]), int(steps[-1])
-    if first_step < 0 or last_step > MAX_STEP or (num_rows > 1 and bool((steps[1:] < steps[:-1]).any())):
-        raise BadBatch(f"steps {first_step} to {last_step} do not ascend within 0..{MAX_STEP}")
-    times_us = np.frombuffer(points.times_us, "<i8")
-    if int(times_us.min()) < 0 or int(times_us.max()) > MAX_TIME_US:
-        raise BadBatch(f"a time outside 0..{MAX_TIME_US} microseconds")
-    num_points = 0
+    first_step, last_step = _check_axis(points, num_rows)
+    whole_bytes = len(points.steps)
     for column in points.columns:
-        if column.sid not in known:
+        identity = known.get(column.sid)
+        if identity is None:
             raise BadBatch(f"points of series {column.sid}, which the stream has not declared")
-        num_points += _check_column(column, num_rows)
-        decoded.series_ids.add(known[column.sid])
+        decoded.series_ids.add(identity)
+        if column.rows:
+            decoded.num_points += _check_sparse(column, num_rows)
+        elif len(column.values) != whole_bytes:
+            raise BadBatch(f"series {column.sid} has {len(column.values)} bytes of values; expected {whole_bytes}")
+        else:
+            decoded.num_points += num_rows
     decoded.points.append(points)
-    decoded.num_points += num_points
-    decoded.first_step = first_step if decoded.first_step is None else min(decoded.first_step, first_step)
-    decoded.last_step = last_step if decoded.last_step is None else max(decoded.last_step, last_step)
+    if decoded.first_step is None or first_step < decoded.first_step:
+        decoded.first_step = first_step
+    if decoded.last_step is None or last_step > decoded.last_step:
+        decoded.last_step = last_step
 
 
-def _check_column(column: Column, num_rows: int) -> int:
-    """The number of values of a column whose lengths and row numbers are right."""
-    num_values = num_rows
-    if column.rows:
-        num_values, rest = divmod(len(column.rows), 4)
-        if rest or int(np.frombuffer(column.rows, "<u4").max()) >= num_rows:
-            raise BadBatch(f"series {column.sid} has row numbers that are not all below {num_rows}")
+def _check_axis(points: Points, num_rows: int) -> tuple[int, int]:
+    """First and last step of a record whose steps ascend and whose times are times."""
+    if num_rows <= FEW_ROWS:
+        steps = list(struct.unpack(f"<{num_rows}q", points.steps))
+        times_us = struct.unpack(f"<{num_rows}q", points.times_us)
+        first_step, last_step, ascends = steps[0], steps[-1], steps == sorted(steps)
+        first_us, last_us = min(times_us), max(times_us)
+    else:
+        many = np.frombuffer(points.steps, "<i8")
+        first_step, last_step, ascends = int(many[0]), int(many[-1]), bool((many[1:] >= many[:-1]).all())
+        times = np.frombuffer(points.times_us, "<i8")
+        first_us, last_us = int(times.min()), int(times.max())
+    if first_step < 0 or last_step > MAX_STEP or not ascends:
+        raise BadBatch(f"steps {first_step} to {last_step} do not ascend within 0..{MAX_STEP}")
+    if first_us < 0 or last_us > MAX_TIME_US:
+        raise BadBatch(f"a time outside 0..{MAX_TIME_US} microseconds")
+    return first_step, last_step
+
+
+def _check_sparse(column: Column, num_rows: int) -> int:
+    """The number of values of a column that names its rows."""
+    num_values, rest = divmod(len(column.rows), 4)
+    if rest or int(np.frombuffer(column.rows, "<u4").max()) >= num_rows:
+        raise BadBatch(f"series {column.sid} has row numbers that are not all below {num_rows}")
     if len(column.values) != 8 * num_values:
         raise BadBatch(f"series {column.sid} has {len(column.values)} bytes of values; expected {8 * num_values}")
     return num_values

@@ -6,7 +6,7 @@ newest attempt ended and of whether there is a step; no clock is asked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,23 +34,15 @@ _OUTCOMES: tuple[tuple[str, RunState], ...] = (
 )
 """How a stream can end and what the run is then; the first that applies to any rank wins."""
 
+_STEP = sa.bindparam("b_step", type_=sa.BigInteger())
+"""Newest step, or -1 where a group brought none."""
 _TOUCH = (
     sa.update(run)
     .where(run.c.run_id == sa.bindparam("b_run"))
     .values(
         updated_us=sa.bindparam("b_now"),
-        last_step=sa.case(
-            (sa.bindparam("b_step", type_=sa.BigInteger()).is_(None), run.c.last_step),
-            (run.c.last_step >= sa.bindparam("b_step", type_=sa.BigInteger()), run.c.last_step),
-            else_=sa.bindparam("b_step", type_=sa.BigInteger()),
-        ),
-        state=sa.case(
-            (
-                sa.and_(run.c.state == "waiting", sa.bindparam("b_step", type_=sa.BigInteger()).is_not(None)),
-                "live",
-            ),
-            else_=run.c.state,
-        ),
+        last_step=sa.case((_STEP < 0, run.c.last_step), (run.c.last_step >= _STEP, run.c.last_step), else_=_STEP),
+        state=sa.case((sa.and_(run.c.state == "waiting", _STEP >= 0), "live"), else_=run.c.state),
     )
 )
 
@@ -66,8 +58,9 @@ class Brought:
     """How the stream stands after it."""
 
     @property
-    def last_step(self) -> int | None:
-        return max((d.last_step for d in self.decoded if d.last_step is not None), default=None)
+    def last_step(self) -> int:
+        """-1: no step in it."""
+        return max((d.last_step for d in self.decoded if d.last_step is not None), default=-1)
 
     @property
     def is_plain(self) -> bool:
@@ -77,18 +70,32 @@ class Brought:
         )
 
 
-def apply(connection: sa.Connection, run_id: str, brought: Sequence[Brought], *, now_us: int) -> list[dict[str, Any]]:
-    """Bring a run row up to date.
+def apply(connection: sa.Connection, by_run: Mapping[str, Sequence[Brought]], *, now_us: int) -> list[dict[str, Any]]:
+    """Bring run rows up to date.
 
     Returns:
         Event rows that follow from it: streams that joined or forked, contact regained.
     """
-    step = max((b.last_step for b in brought if b.last_step is not None), default=None)
-    touched = connection.execute(_TOUCH, {"b_run": run_id, "b_now": now_us, "b_step": step})
-    if touched.rowcount and all(b.is_plain for b in brought):
+    run_ids = sorted(by_run)
+    if not run_ids:
         return []
-    if not touched.rowcount:
-        cursors.insert_missing(connection, run, [_placeholder(run_id, step, now_us)])
+    touches: list[dict[str, Any]] = [
+        {"b_run": run_id, "b_now": now_us, "b_step": max((b.last_step for b in by_run[run_id]), default=-1)}
+        for run_id in run_ids
+    ]
+    if connection.execute(_TOUCH, touches).rowcount < len(touches):
+        missing = [_placeholder(touch["b_run"], touch["b_step"], now_us) for touch in touches]
+        cursors.insert_missing(connection, run, missing)
+    rows: list[dict[str, Any]] = []
+    for run_id in run_ids:
+        if not all(b.is_plain for b in by_run[run_id]):
+            rows += _apply_one(connection, run_id, by_run[run_id], now_us=now_us)
+    return rows
+
+
+def _apply_one(
+    connection: sa.Connection, run_id: str, brought: Sequence[Brought], *, now_us: int
+) -> list[dict[str, Any]]:
     held = connection.execute(sa.select(run).where(run.c.run_id == run_id)).one()
     values: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
@@ -165,13 +172,13 @@ def select(connection: sa.Connection, run_id: str | None = None) -> list[RunRow]
     return [_run(row) for row in connection.execute(statement)]
 
 
-def _placeholder(run_id: str, step: int | None, now_us: int) -> dict[str, Any]:
+def _placeholder(run_id: str, step: int, now_us: int) -> dict[str, Any]:
     nothing = plain.pack({})
     return {
         "run_id": run_id,
         "project": "",
         "name": run_id,
-        "state": "waiting" if step is None else "live",
+        "state": "waiting" if step < 0 else "live",
         "started": False,
         "config_attempt": 0,
         "start_step": 0,
@@ -180,7 +187,7 @@ def _placeholder(run_id: str, step: int | None, now_us: int) -> dict[str, Any]:
         "outcome": "",
         "error_type": "",
         "error_message": "",
-        "last_step": step,
+        "last_step": None if step < 0 else step,
         "num_attempts": 1,
         "world_size": 1,
         "tags": plain.pack([]),

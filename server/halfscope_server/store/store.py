@@ -69,15 +69,32 @@ class Store:
 
     def grant(self, hello: Hello, *, now_us: int) -> Welcome | Gone:
         """Give a stream to the connection that said hello; any older connection of the stream is fenced off."""
+        return self.grant_all([hello], now_us=now_us)[0]
+
+    def grant_all(self, hellos: Sequence[Hello], *, now_us: int) -> list[Welcome | Gone]:
+        """`grant` for many at once: after a restart every agent comes back in the same second.
+
+        Returns:
+            One answer per greeting, in their order.
+        """
+        answers: dict[int, Welcome | Gone] = {}
+        states = []
         with self._writing() as connection:
-            if managing.deleted(connection, hello.run_id) is not None:
-                return Gone(hello.run_id, hello.stream)
-            state = cursors.grant(connection, hello, now_us=now_us)
-            if contact.regain(connection, state.key, now_us=now_us) is not None:
-                state.ended, state.ended_us = "", None
-                contact.note_regained(connection, state, now_us=now_us)
-        self._committer.remember(state)
-        return Welcome(state.run_id, state.stream, state.epoch, state.next, state.digest)
+            for at, hello in sorted(enumerate(hellos), key=lambda item: (item[1].run_id, item[1].stream)):
+                cursors.lock_run(connection, hello.run_id)
+                if managing.deleted(connection, hello.run_id) is not None:
+                    answers[at] = Gone(hello.run_id, hello.stream)
+                    continue
+                state = cursors.grant(connection, hello, now_us=now_us)
+                answers[at] = Welcome(state.run_id, state.stream, state.epoch, state.next, state.digest)
+                states.append(state)
+            for state in states:
+                if contact.regain(connection, state.key, now_us=now_us) is not None:
+                    state.ended, state.ended_us = "", None
+                    contact.note_regained(connection, state, now_us=now_us)
+        for state in states:
+            self._committer.remember(state)
+        return [answers[at] for at in range(len(hellos))]
 
     def commit(self, batches: Sequence[Batch], *, now_us: int) -> CommitResult:
         """Apply a group of batches in one transaction.
