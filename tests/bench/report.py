@@ -1,0 +1,98 @@
+"""Measurements, the marks they are held against, and how both are printed.
+
+Must not import what is measured. Invariant: standard output holds `name value unit` lines; all else begins with #.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One number."""
+
+    name: str
+    value: float
+    unit: str
+
+    def line(self) -> str:
+        return f"{self.name} {self.value:.6g} {self.unit}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What a number should be at most or at least."""
+
+    relation: Literal["<=", ">="]
+    value: float
+
+    def met(self, value: float) -> bool:
+        return value <= self.value if self.relation == "<=" else value >= self.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """One group of numbers that are measured together, interleaved with their baseline."""
+
+    names: Sequence[str]
+    """What `run` yields."""
+    run: Callable[[bool], Iterator[Measurement]]
+    """Takes `quick`: few rounds, for a look or a test of the runner; the numbers then mean little."""
+
+    def matches(self, pattern: str) -> bool:
+        return any(fnmatchcase(name, pattern) for name in self.names)
+
+
+MARKS: dict[str, Mark] = {
+    "agent.gpt.default.ratio": Mark(relation="<=", value=1.01),
+    "agent.cnn.default.ratio": Mark(relation="<=", value=1.01),
+    "agent.mlp.default.extra_us": Mark(relation="<=", value=60.0),
+    "server.ingest.points_per_s": Mark(relation=">=", value=500_000.0),
+    "server.ingest.ack_p99_ms": Mark(relation="<=", value=1_000.0),
+    "server.series_1m_ms": Mark(relation="<=", value=60.0),
+}
+
+
+def machine_line() -> str:
+    """Date and machine, as a comment: a number without them is worth nothing."""
+    return (
+        f"# {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())} · {_processor()} · {os.cpu_count()} cores · "
+        f"load {os.getloadavg()[0]:.1f} · {platform.system()} · Python {platform.python_version()}"
+    )
+
+
+def summary(measured: Sequence[Measurement]) -> list[str]:
+    """One comment line per mark that was measured, and what was left out."""
+    values = {each.name: each for each in measured}
+    lines = ["# marks"]
+    for name, mark in MARKS.items():
+        if name not in values:
+            lines.append(f"#   not run  {name} {mark.relation} {mark.value:g}")
+            continue
+        verdict = "met     " if mark.met(values[name].value) else "missed  "
+        lines.append(f"#   {verdict} {values[name].line()} (mark {mark.relation} {mark.value:g})")
+    return lines
+
+
+def say(text: str) -> None:
+    """A comment while something takes long."""
+    print(f"# {text}", file=sys.stderr, flush=True)
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

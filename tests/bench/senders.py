@@ -1,0 +1,226 @@
+"""`python -m tests.bench.senders PLAN`: agents in a process of their own, apart from the server they load.
+
+Records are made by the recorder's own column code and framed by the agent's own session, over one websocket per agent,
+as the sender process does. Prints `ready` when every agent is welcomed, begins at a line on standard input, and prints
+one JSON object of results. Must not import torch. Invariant: a time that counts ends with the server's acknowledgement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from halfscope.config import new_run_id
+from halfscope.record.ring import to_points
+from halfscope.wire.agent_session import Acked, AgentSession, Welcomed
+from halfscope.wire.codec import MAX_FRAME_BYTES, decode_server_frame, encode
+from halfscope.wire.messages import PROTOCOL, Declare, End, Hello, Series, Start, StreamInfo
+from websockets.asyncio.client import ClientConnection, connect
+
+BACKLOG_FRAME_BYTES = 256 * 1024
+"""Where the sender cuts a frame when it is behind."""
+RECORD_ROWS = 400
+"""Rows of one record under full load: a fast loop's 50 ms."""
+FRAME_INTERVAL_S = 0.2
+"""How often the sender cuts a frame when it is not behind."""
+JOURNAL_INTERVAL_S = 0.05
+ACK_WAIT_S = 60.0
+
+_FLOAT32 = struct.Struct("<f")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the agents of one process do."""
+
+    url: str
+    token: str
+    agents: int
+    series: int
+    steps: int
+    """Per agent."""
+    steps_per_s: float
+    """0: as fast as the server takes them."""
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Times are of the machine's monotonic clock, so results of several processes can be laid together."""
+
+    points: int
+    first_sent_s: float
+    last_ack_s: float
+    ack_ms: list[float]
+    """Of each batch: from its cut to its acknowledgement."""
+    runs: list[str]
+
+
+class Agent:
+    """One stream over one connection."""
+
+    def __init__(self, plan: Plan, index: int) -> None:
+        self.plan = plan
+        self.run_id = new_run_id()
+        self.stream = f"{plan.seed:08x}{index:08x}"
+        self.session = AgentSession()
+        self.ack_ms: list[float] = []
+        self.first_sent_s = 0.0
+        self.last_ack_s = 0.0
+        self._sent_s: dict[int, float] = {}
+        self._random = random.Random(plan.seed * 1000 + index)
+        self._heads = [
+            encode(Start(time_us=time.time_ns() // 1000, project="bench", name=f"agent-{index}")),
+            encode(Declare(series=[Series(sid=sid, name=f"bench.{sid}") for sid in range(plan.series)])),
+        ]
+
+    async def greet(self) -> None:
+        self._socket: ClientConnection = await connect(
+            self.plan.url.replace("http", "ws", 1) + "/api/v1/agent",
+            additional_headers={"Authorization": f"Bearer {self.plan.token}"},
+            subprotocols=[PROTOCOL],  # type: ignore[list-item]  # websockets' NewType of str
+            compression=None,
+            max_size=MAX_FRAME_BYTES,
+            proxy=None,
+        )
+        hello = Hello(run_id=self.run_id, stream=self.stream, info=StreamInfo(started_us=time.time_ns() // 1000))
+        self.session.add(hello, time.monotonic())
+        self.session.connected(time.monotonic())
+        for frame in self.session.hellos(time.monotonic()):
+            await self._socket.send(encode(frame))
+        while self.session.room(self._key) == 0:
+            await self._take(await asyncio.wait_for(self._socket.recv(), ACK_WAIT_S))
+        await self._send(self._heads)
+        await self._drain()
+        self.ack_ms.clear()
+
+    async def run(self) -> None:
+        self.first_sent_s = time.monotonic()
+        await (self._paced() if self.plan.steps_per_s else self._unpaced())
+        await self._drain()
+        # Not measured; says to the server that this was no lost contact.
+        counted = len(self.ack_ms), self.last_ack_s
+        await self._send([encode(End(outcome="finished", step=self.plan.steps, time_us=time.time_ns() // 1000))])
+        await self._drain()
+        del self.ack_ms[counted[0] :]
+        self.last_ack_s = counted[1]
+        await self._socket.close()
+
+    def prepare(self) -> None:
+        """Makes the records of an unpaced agent beforehand, so that what is measured is the server."""
+        at = range(0, self.plan.steps, RECORD_ROWS)
+        self._records = (
+            [self._record(first, min(RECORD_ROWS, self.plan.steps - first)) for first in at]
+            if not self.plan.steps_per_s
+            else []
+        )
+
+    async def _unpaced(self) -> None:
+        frame: list[bytes] = []
+        size = 0
+        for record in self._records:
+            if frame and size + len(record) > BACKLOG_FRAME_BYTES:
+                await self._send(frame)
+                frame, size = [], 0
+            frame.append(record)
+            size += len(record)
+        await self._send(frame)
+
+    async def _paced(self) -> None:
+        # Agents do not beat in time.
+        started_s = time.monotonic() + self._random.random() * FRAME_INTERVAL_S
+        records_per_frame = round(FRAME_INTERVAL_S / JOURNAL_INTERVAL_S)
+        step, beat = 0, 0
+        while step < self.plan.steps:
+            beat += 1
+            await self._until(started_s + beat * FRAME_INTERVAL_S)
+            frame = []
+            for part in range(records_per_frame):
+                due_s = (beat - 1) * FRAME_INTERVAL_S + (part + 1) * JOURNAL_INTERVAL_S
+                rows = min(self.plan.steps, int(due_s * self.plan.steps_per_s)) - step
+                if rows > 0:
+                    frame.append(self._record(step, rows))
+                    step += rows
+            if frame:
+                await self._send(frame)
+
+    async def _until(self, at_s: float) -> None:
+        """Waits, and meanwhile takes what the server says."""
+        while (left_s := at_s - time.monotonic()) > 0:
+            try:
+                message = await asyncio.wait_for(self._socket.recv(), left_s)
+            except TimeoutError:
+                return
+            await self._take(message)
+
+    async def _send(self, payloads: Sequence[bytes]) -> None:
+        while self.session.room(self._key) <= 0:
+            await self._take(await asyncio.wait_for(self._socket.recv(), ACK_WAIT_S))
+        now_s = time.monotonic()
+        batch = self.session.batch(self._key, len(payloads), payloads, now_s)
+        self._sent_s[batch.first + batch.count] = now_s
+        await self._socket.send(encode(batch))
+
+    async def _drain(self) -> None:
+        while self.session.num_unacked(self._key):
+            await self._take(await asyncio.wait_for(self._socket.recv(), ACK_WAIT_S))
+
+    async def _take(self, message: str | bytes) -> None:
+        assert isinstance(message, bytes)
+        now_s = time.monotonic()
+        for event in self.session.receive(decode_server_frame(message), now_s):
+            if isinstance(event, Welcomed):
+                self.session.resume(self._key)
+            elif isinstance(event, Acked):
+                self.last_ack_s = now_s
+                for end in [end for end in self._sent_s if end <= event.next]:
+                    self.ack_ms.append((now_s - self._sent_s.pop(end)) * 1e3)
+            else:
+                raise RuntimeError(f"the server did not take a batch: {event}")
+
+    def _record(self, first: int, rows: int) -> bytes:
+        now_us = time.time_ns() // 1000
+        gauss = self._random.gauss
+        return encode(
+            to_points(
+                (step, now_us + step, [(sid, _float32(gauss(2.0, 0.1))) for sid in range(self.plan.series)])
+                for step in range(first, first + rows)
+            )
+        )
+
+    @property
+    def _key(self) -> tuple[str, str]:
+        return self.run_id, self.stream
+
+
+def _float32(value: float) -> float:
+    """What a training hands over is float32 noise, not float64."""
+    rounded: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
+    return rounded
+
+
+async def _main(plan: Plan) -> Result:
+    agents = [Agent(plan, index) for index in range(plan.agents)]
+    for agent in agents:
+        agent.prepare()
+    await asyncio.gather(*(agent.greet() for agent in agents))
+    print("ready", flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    await asyncio.gather(*(agent.run() for agent in agents))
+    return Result(
+        points=plan.agents * plan.steps * plan.series,
+        first_sent_s=min(agent.first_sent_s for agent in agents),
+        last_ack_s=max(agent.last_ack_s for agent in agents),
+        ack_ms=[latency for agent in agents for latency in agent.ack_ms],
+        runs=[agent.run_id for agent in agents],
+    )
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(asyncio.run(_main(Plan(**json.loads(sys.argv[1])))))), flush=True)
