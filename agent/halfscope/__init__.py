@@ -1,0 +1,36 @@
+"""Live dashboard for the numerical health of mixed-precision training: the part that runs inside a training job.
+
+    run = halfscope.watch(model, optimizer, scaler)
+    run.step(loss=loss)
+
+Invariant: importing this imports no torch and starts nothing; names are resolved when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from halfscope._version import __version__
+
+if TYPE_CHECKING:
+    from halfscope.instrument.entry import watch
+    from halfscope.instrument.run import Run
+
+__all__ = ["Run", "__version__", "watch"]
+
+_HOMES = {"watch": "halfscope.instrument.entry", "Run": "halfscope.instrument.run"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'halfscope' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,175 @@
+"""What the agent was told to do: arguments of `watch`, environment variables and their defaults, checked once.
+
+The one place of the agent that reads HALFSCOPE_* variables. Must not import torch or numpy.
+Invariant: an `AgentConfig` that exists is valid; whoever gives a wrong value learns it at once, with the fix in the
+message.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+Mode = Literal["online", "offline", "disabled"]
+
+PRECISIONS = ("FP32", "TF32", "FP16-AMP", "FP16", "BF16-AMP", "BF16", "mixed")
+"""Labels `watch(precision=)` takes."""
+
+_CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
+_MAX_NAME_CHARS = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentConfig:
+    """Everything that is decided before the first hook is set."""
+
+    mode: Mode
+    project: str
+    name: str
+    run_id: str
+    stream: str
+    directory: Path
+    """Where journals are written: `<directory>/<run_id>/<stream>/`."""
+    server: str | None
+    """As given; None: the sender finds the address by itself."""
+    rank: int = 0
+    world_size: int = 1
+    attempt: int = 0
+    start_step: int = 0
+    every: int = 1
+    """Gradients are measured at every N-th step; scale, skips and loss at every step."""
+    precision: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    tags: Sequence[str] = ()
+
+
+def halfscope_home() -> Path:
+    """HALFSCOPE_HOME, by default `~/.halfscope`."""
+    return Path(os.environ.get("HALFSCOPE_HOME") or Path.home() / ".halfscope")
+
+
+def journal_directory() -> Path:
+    """HALFSCOPE_DIR, by default `journals` in the home."""
+    return Path(os.environ.get("HALFSCOPE_DIR") or halfscope_home() / "journals")
+
+
+def new_run_id(time_ms: int | None = None) -> str:
+    """16 characters of lowercase base32 (Crockford): 48 bits of milliseconds, 32 random ones; later ids sort later."""
+    now_ms = time.time_ns() // 1_000_000 if time_ms is None else time_ms
+    number = (now_ms & ((1 << 48) - 1)) << 32 | secrets.randbits(32)
+    return "".join(_CROCKFORD[number >> shift & 31] for shift in range(75, -5, -5))
+
+
+def resolve(
+    *,
+    project: str | None = None,
+    name: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    tags: Sequence[str] | None = None,
+    precision: str | None = None,
+    start_step: int = 0,
+    every: int = 1,
+    mode: str | None = None,
+    server: str | None = None,
+    run_id: str | None = None,
+    directory: str | os.PathLike[str] | None = None,
+) -> AgentConfig:
+    """Arguments of `watch` over environment variables over defaults.
+
+    Args:
+        project: HALFSCOPE_PROJECT, else `default`.
+        name: HALFSCOPE_NAME, else the run id.
+        run_id: HALFSCOPE_RUN_ID, else a new one. Give the same one to continue a run or to join its ranks.
+        directory: HALFSCOPE_DIR, else `journals` in HALFSCOPE_HOME.
+
+    Raises:
+        ValueError, TypeError: a value that cannot be taken, with what would be.
+    """
+    env = os.environ
+    chosen_mode = mode if mode is not None else env.get("HALFSCOPE_MODE") or "online"
+    if chosen_mode not in get_args(Mode):
+        raise ValueError(
+            f"mode is {chosen_mode!r}; expected one of {', '.join(get_args(Mode))} (argument mode= or HALFSCOPE_MODE)"
+        )
+    run = run_id or env.get("HALFSCOPE_RUN_ID") or new_run_id()
+    if len(run) != 16 or any(char not in _CROCKFORD for char in run):
+        raise ValueError(
+            f"run_id is {run!r}; expected 16 characters of {_CROCKFORD}. "
+            "Take Run.id of the run to continue, or leave it out"
+        )
+    if precision is not None and precision not in PRECISIONS:
+        raise ValueError(f"precision is {precision!r}; expected one of {', '.join(PRECISIONS)}, or None to find out")
+    base = Path(directory) if directory is not None else journal_directory()
+    rank, world_size = _whole("RANK", 0), max(1, _whole("WORLD_SIZE", 1))
+    return AgentConfig(
+        mode=cast(Mode, chosen_mode),
+        project=_text("project", project or env.get("HALFSCOPE_PROJECT") or "default"),
+        name=_text("name", name or env.get("HALFSCOPE_NAME") or run),
+        run_id=run,
+        stream=secrets.token_hex(8),
+        directory=base,
+        server=server or env.get("HALFSCOPE_SERVER") or None,
+        rank=rank,
+        world_size=world_size,
+        attempt=_attempt(base, run, world_size),
+        start_step=_count("start_step", start_step, least=0),
+        every=_count("every", every, least=1),
+        precision=precision,
+        config=_config(config),
+        tags=_tags(tags),
+    )
+
+
+def _config(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    if config is None:
+        return {}
+    if not isinstance(config, Mapping):
+        raise TypeError(f"config is {type(config).__name__}; expected a dict (for argparse: config=vars(args))")
+    return {str(key): value for key, value in config.items()}
+
+
+def _attempt(directory: Path, run_id: str, world_size: int) -> int:
+    """Which start of this run this is: torchrun's restart count, else how many streams of it this machine has."""
+    restarts = _whole("TORCHELASTIC_RESTART_COUNT", 0)
+    if restarts or world_size > 1:
+        return restarts
+    try:
+        return sum(1 for entry in os.scandir(directory / run_id) if entry.is_dir())
+    except OSError:
+        return 0
+
+
+def _whole(variable: str, default: int) -> int:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isascii() and text.isdigit() else default
+
+
+def _count(name: str, value: int, *, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is {value!r}; expected a whole number of at least {least}")
+    if value < least:
+        raise ValueError(f"{name} is {value}; expected at least {least}")
+    return value
+
+
+def _text(name: str, value: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}; expected a string")
+    if len(value) > _MAX_NAME_CHARS:
+        raise ValueError(f"{name} has {len(value)} characters; at most {_MAX_NAME_CHARS} are taken")
+    return value
+
+
+def _tags(tags: Sequence[str] | None) -> tuple[str, ...]:
+    if tags is None:
+        return ()
+    if isinstance(tags, str):
+        raise TypeError(f"tags is the string {tags!r}; expected a list of strings, as in tags=[{tags!r}]")
+    if any(not isinstance(tag, str) for tag in tags):
+        raise TypeError(f"tags is {tags!r}; expected a list of strings")
+    return tuple(tags)

@@ -1,0 +1,115 @@
+"""What is known of one attempt to update, gathered while it runs.
+
+Plain mutable records, filled by hooks, read once by the reporter. Invariant: a `Value` is a float on the host, or a
+`Slot` until the device has delivered it; after `resolve` no slot is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from halfscope.instrument.device import Flight, Slot
+
+Value = float | Slot | None
+
+Point = Literal["unscale", "scaled_step", "clip", "closure", "step"]
+"""Where gradients were read: return of `unscale_`; pre-hook of a fused step, divided by the scale; entry of a
+clipping function; end of the closure; pre-hook of the step."""
+
+
+@dataclass(slots=True)
+class GradientReading:
+    """One look at an optimizer's gradients, unscaled and before any clipping that can be seen."""
+
+    point: Point
+    clipped: Literal["no", "maybe"]
+    parameters: Sequence[int]
+    """ids of the parameters that had a gradient, in the order of `layer_norms`."""
+    norm: float | None = None
+    nonfinite: tuple[int, ...] = ()
+    """Positions within `parameters`."""
+    layer_norms: Sequence[tuple[Sequence[int], Slot]] = ()
+    """Per device: positions within `parameters`, and their norms on the way."""
+    divide_by: Value = 1.0
+
+
+@dataclass(slots=True)
+class OptimizerAttempt:
+    """One optimizer's share of an attempt."""
+
+    through_scaler: bool = False
+    """`scaler.step(optimizer)` returned in this attempt."""
+    num_calls: int = 0
+    """How often `optimizer.step` ran. On the fused path that proves nothing."""
+    num_applied: int = 0
+    user_unscaled: bool = False
+    reading: GradientReading | None = None
+    norm_clipped: float | None = None
+    clipped_norms: Sequence[Slot] = ()
+    found_inf: Value = None
+    """Only of fused optimizers: the device's own flag."""
+    scaler: int = 0
+    learning_rates: list[Value] = field(default_factory=list)
+
+    @property
+    def skipped(self) -> bool:
+        """The scaler withheld the step."""
+        return self.through_scaler and self.num_applied == 0
+
+
+@dataclass(slots=True)
+class ScalerAttempt:
+    """One scaler's share of an attempt."""
+
+    touched: bool = False
+    updated: bool = False
+    scale: Value = None
+    scale_next: Value = None
+    growth_tracker: Value = None
+    was_set: bool = False
+    """`update(new_scale)` was called."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt to update, from its first backward pass to the beginning of the next."""
+
+    optimizers: list[OptimizerAttempt]
+    scalers: list[ScalerAttempt]
+    step: int = 0
+    completed_us: int = 0
+    step_s: float = 0.0
+    cost_share: float | None = None
+    scaled_losses: list[Value] = field(default_factory=list)
+    declared_loss: Value = None
+    samples: float | None = None
+    tokens: float | None = None
+    inferred_samples: int = 0
+    logged: list[tuple[int, Value]] = field(default_factory=list)
+    update_missing: bool = False
+    pending: bool = False
+    """Some value is still on the device."""
+    flights: list[Flight] = field(default_factory=list)
+    judged: bool = False
+    loss_told: bool = False
+
+    def arrived(self) -> bool:
+        """Whether every value has reached the host. Asks the events; waits for nothing."""
+        return all(flight.event.query() for flight in self.flights)
+
+    @property
+    def loss(self) -> float | None:
+        """Raw loss: what `run.step(loss=)` gave, else the sum of what went into `scaler.scale`."""
+        if isinstance(self.declared_loss, float):
+            return self.declared_loss
+        known = [value for value in self.scaled_losses if isinstance(value, float)]
+        return sum(known) if known else None
+
+
+def host(value: Value) -> float | None:
+    """A value that has arrived, as a float; None where there is none."""
+    if isinstance(value, Slot):
+        return value.read()[0]
+    return value

@@ -1,0 +1,119 @@
+"""From the device to the host without waiting: numbers are queued in a ring on the device and read steps later.
+
+Each attempt owns one row. A value is copied into the row on the training stream where it arises; when the attempt
+closes, the row goes to pinned memory by one asynchronous copy with an event behind it; a later step boundary reads
+it once that is done.
+Invariant: nothing here waits for the device, and nothing runs while a CUDA graph is being captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+
+class DoneEvent(Protocol):
+    """The part of `torch.cuda.Event` that is used."""
+
+    def record(self) -> Any: ...
+    def query(self) -> bool: ...
+    def synchronize(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Numbers on their way: a stretch of one row of a ring."""
+
+    ring: DeviceRing
+    row: int
+    start: int
+    count: int
+
+    def read(self) -> list[float]:
+        """The numbers; only after the flight of their row is done."""
+        values: list[float] = self.ring.host[self.row, self.start : self.start + self.count].tolist()
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A row on its way to the host."""
+
+    ring: DeviceRing
+    row: int
+    event: DoneEvent
+
+    def land(self) -> None:
+        """Frees the row for another attempt."""
+        self.ring.free(self.row)
+
+
+class DeviceRing:
+    """Rows of float64 on one device, with their twins in pinned host memory."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        width: int,
+        depth: int = 64,
+        *,
+        pinned: bool = True,
+        make_event: Callable[[], DoneEvent] | None = None,
+        capturing: Callable[[], bool] | None = None,
+    ) -> None:
+        """
+        Args:
+            width: numbers one attempt can hold.
+            depth: how many attempts the host may run ahead before numbers are left out.
+            pinned: page-locked host memory; only such copies are asynchronous.
+            make_event: how a row's arrival is known; by default `torch.cuda.Event`.
+            capturing: whether a CUDA graph is being captured on the current stream.
+        """
+        self.width, self.depth = width, depth
+        self.rows = torch.zeros(depth, width, dtype=torch.float64, device=device)
+        self.host = torch.zeros(depth, width, dtype=torch.float64, pin_memory=pinned)
+        self.num_dropped = 0
+        """Values left out because the row was full or the host too far ahead."""
+        self._make_event: Callable[[], DoneEvent] = make_event or torch.cuda.Event
+        self._capturing = capturing or torch.cuda.is_current_stream_capturing
+        self._row = 0
+        self._used = 0
+        self._in_flight: set[int] = set()
+
+    def put(self, values: torch.Tensor) -> Slot | None:
+        """Queues a copy of some numbers into the current attempt's row; None where there is no room or a graph is
+        captured."""
+        if self._capturing():
+            return None
+        count = values.numel()
+        if self._row in self._in_flight or self._used + count > self.width:
+            self.num_dropped += count
+            return None
+        start = self._used
+        self._used += count
+        was_enabled = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            self.rows[self._row, start : start + count].copy_(values.reshape(-1), non_blocking=True)
+        finally:
+            torch._C._set_grad_enabled(was_enabled)
+        return Slot(self, self._row, start, count)
+
+    def seal(self) -> Flight | None:
+        """Sends the current row on its way and turns to the next; None where nothing is in it."""
+        if not self._used or self._capturing():
+            return None
+        row, used = self._row, self._used
+        self.host[row, :used].copy_(self.rows[row, :used], non_blocking=True)
+        event = self._make_event()
+        event.record()
+        self._in_flight.add(row)
+        self._row, self._used = (row + 1) % self.depth, 0
+        return Flight(self, row, event)
+
+    def free(self, row: int) -> None:
+        """The numbers of a row have been read."""
+        self._in_flight.discard(row)

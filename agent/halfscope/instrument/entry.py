@@ -1,0 +1,228 @@
+"""`halfscope.watch`: from the user's objects to a run that records.
+
+Invariant: wrong arguments raise here, at once, with what to do; whatever fails after that is warned of and the
+training goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from halfscope import config as configuration
+from halfscope._version import __version__
+from halfscope.config import AgentConfig
+from halfscope.guard import Guard
+from halfscope.instrument import environment, exits, names
+from halfscope.instrument.report import Reporter
+from halfscope.instrument.run import DRAIN_S, Run
+from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
+from halfscope.instrument.watcher import Watcher
+from halfscope.record.recorder import Recorder
+from halfscope.wire.messages import Start, StreamInfo
+
+logger = logging.getLogger("halfscope")
+
+DEFAULT_SERVER = "http://127.0.0.1:65504"
+
+_active: dict[int, Run] = {}
+"""id of each watched model, optimizer and scaler to the run that watches it; entries live as long as the run does."""
+
+
+def watch(
+    model: Any,
+    optimizer: Any,
+    scaler: Any = None,
+    *,
+    project: str | None = None,
+    name: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    tags: Sequence[str] | None = None,
+    precision: str | None = None,
+    start_step: int = 0,
+    every: int = 1,
+    mode: str | None = None,
+    server: str | None = None,
+    run_id: str | None = None,
+    directory: str | os.PathLike[str] | None = None,
+) -> Run:
+    """Watches a training from now on. The one call that is needed; the run ends by itself when the process does.
+
+    Args:
+        model: the module, or a list or dict of modules.
+        optimizer: the optimizer, or a list or dict of them; without a scaler, a step is a step of the first.
+        scaler: the GradScaler, or a list or dict of them, if there is one.
+        project: groups runs; HALFSCOPE_PROJECT, else `default`.
+        name: what the run is called; HALFSCOPE_NAME, else its id.
+        config: anything worth keeping: hyperparameters, data set, batch size.
+        tags: words to find it by.
+        precision: its label, where halfscope cannot see it by itself: `FP32`, `TF32`, `FP16-AMP`, `FP16`, `BF16-AMP`,
+            `BF16`, `mixed`.
+        start_step: number of the first step, for a training that continues.
+        every: gradients are measured at every N-th step; loss, scale and skips at every step.
+        mode: `online`, `offline` (journal only) or `disabled`; HALFSCOPE_MODE, else `online`.
+        server: address of the server; HALFSCOPE_SERVER, else what `halfscope login` stored, else a local one.
+        run_id: the run to continue or to join; HALFSCOPE_RUN_ID, else a new one.
+        directory: where the journal is written; HALFSCOPE_DIR, else `~/.halfscope/journals`.
+
+    Returns:
+        The run: `run.step(loss=...)`, `run.log(...)`, `run.finish()`.
+
+    Raises:
+        TypeError, ValueError: an argument that cannot be taken, with what would be.
+    """
+    settings = configuration.resolve(
+        project=project,
+        name=name,
+        config=config,
+        tags=tags,
+        precision=precision,
+        start_step=start_step,
+        every=every,
+        mode=mode,
+        server=server,
+        run_id=run_id,
+        directory=directory,
+    )
+    models = names.name_models(model)
+    optimizers = names.name_optimizers(optimizer)
+    scalers = names.name_scalers(scaler)
+    url = f"{(settings.server or DEFAULT_SERVER).rstrip('/')}/runs/{settings.run_id}"
+    if settings.mode == "disabled":
+        return Run(run_id=settings.run_id, name=settings.name, url=url)
+    keys = [id(item) for item in (*models.values(), *optimizers.values(), *scalers.values())]
+    _supersede(keys)
+    return _start(settings, models, optimizers, scalers, url, keys)
+
+
+def _supersede(keys: Sequence[int]) -> None:
+    older = {id(run): run for key in keys if (run := _active.get(key)) is not None}
+    for run in older.values():
+        logger.warning(
+            "halfscope: run %s ends here: watch was called again for the same model, optimizer or scaler. "
+            "Call run.finish() before, to end it without this notice.",
+            run.name,
+        )
+        run.end("superseded")
+
+
+def _start(
+    settings: AgentConfig,
+    models: Mapping[str, torch.nn.Module],
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    scalers: Mapping[str, torch.amp.GradScaler],
+    url: str,
+    keys: Sequence[int],
+) -> Run:
+    recorder = _open_recorder(settings)
+    several = len(optimizers) > 1
+    watched_optimizers = [
+        WatchedOptimizer(index, name, item, labelled=several) for index, (name, item) in enumerate(optimizers.items())
+    ]
+    enabled = {name: item for name, item in scalers.items() if item.is_enabled()}
+    watched_scalers = [
+        WatchedScaler(index, name, item, labelled=len(enabled) > 1)
+        for index, (name, item) in enumerate(enabled.items())
+    ]
+    guard = Guard(lambda probe, error: reporter.facts.degraded(watcher.clock.step, probe, error))
+    reporter = Reporter(
+        recorder,
+        guard,
+        models=models,
+        names=_parameter_names(models, watched_optimizers),
+        optimizers=watched_optimizers,
+        scalers=watched_scalers,
+        all_scalers=scalers,
+        given_precision=settings.precision,
+    )
+    watcher = Watcher(
+        models=models,
+        optimizers=watched_optimizers,
+        scalers=watched_scalers,
+        reporter=reporter,
+        guard=guard,
+        start_step=settings.start_step,
+        every=settings.every,
+    )
+
+    def ended(run: Run) -> None:
+        for key in keys:
+            if _active.get(key) is run:
+                del _active[key]
+        if settings.mode == "online":
+            _drain(settings)
+
+    run = Run(
+        run_id=settings.run_id,
+        name=settings.name,
+        url=url,
+        watcher=watcher,
+        recorder=recorder,
+        guard=guard,
+        on_end=ended,
+    )
+    for key in keys:
+        _active[key] = run
+    guard.wrap("facts", reporter.facts.started)(settings.start_step, demo="demo" in settings.tags)
+    guard.wrap("hooks", watcher.attach)()
+    exits.register(run)
+    if settings.mode == "online":
+        guard.wrap("sender", _ensure_sender)(settings.directory, settings.server)
+    return run
+
+
+def _open_recorder(settings: AgentConfig) -> Recorder:
+    now_us = time.time_ns() // 1000
+    return Recorder.open(
+        directory=settings.directory,
+        run_id=settings.run_id,
+        stream=settings.stream,
+        info=StreamInfo(
+            rank=settings.rank,
+            world_size=settings.world_size,
+            attempt=settings.attempt,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started_us=now_us,
+        ),
+        start=Start(
+            time_us=now_us,
+            project=settings.project,
+            name=settings.name,
+            config=dict(settings.config),
+            tags=list(settings.tags),
+            environment=environment.describe(),
+            start_step=settings.start_step,
+            agent_version=__version__,
+        ),
+    )
+
+
+def _parameter_names(
+    models: Mapping[str, torch.nn.Module], optimizers: Sequence[WatchedOptimizer]
+) -> Mapping[int, str]:
+    found = names.parameter_names(models)
+    for watched in optimizers:
+        for at, parameter in enumerate(watched.parameters()):
+            # An optimizer may hold what no given module does: it gets a name all the same.
+            found.setdefault(id(parameter), f"{watched.name}.parameter.{at}")
+    return found
+
+
+def _ensure_sender(directory: Path, server: str | None) -> None:
+    from halfscope.send import ensure_sender
+
+    ensure_sender(directory=directory, server=server)
+
+
+def _drain(settings: AgentConfig) -> None:
+    from halfscope.send import drain
+
+    drain(settings.run_id, settings.stream, DRAIN_S)

@@ -1,0 +1,139 @@
+"""What is true of a run as a whole: its parameters, optimizers, scalers, precision, device and memory.
+
+Invariant: every fact says how it was found where that is not plain (`given`, `seen`, `inferred`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from halfscope.instrument import environment, precision
+from halfscope.instrument.records import Tells
+from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler, describe_scaler
+from halfscope.probes import memory
+
+MAX_NAMES_TOLD = 32
+
+
+class FactTeller:
+    """Tells facts as they become known, each once."""
+
+    def __init__(
+        self,
+        recorder: Tells,
+        *,
+        models: Mapping[str, torch.nn.Module],
+        names: Mapping[int, str],
+        optimizers: Sequence[WatchedOptimizer],
+        scalers: Sequence[WatchedScaler],
+        all_scalers: Mapping[str, torch.amp.GradScaler],
+        given_precision: str | None,
+    ) -> None:
+        """
+        Args:
+            names: id of a parameter to its canonical name.
+            scalers: the enabled ones.
+            all_scalers: by name, disabled ones too.
+        """
+        self.device: torch.device | None = None
+        """Where the first parameter lives; None until the first attempt."""
+        self.precision_known = given_precision is not None
+        self._given_precision = given_precision
+        self._recorder, self._models, self._names = recorder, models, names
+        self._optimizers, self._scalers, self._all_scalers = optimizers, list(scalers), dict(all_scalers)
+        self._memory_told = False
+        self._samples_source = ""
+        self._points: dict[str, tuple[str, str]] = {}
+
+    def started(self, step: int, *, demo: bool) -> None:
+        """What is known before the first step."""
+        unique = list({id(p): p for model in self._models.values() for p in model.parameters()}.values())
+        facts: dict[str, Any] = {
+            "optimizers": [watched.describe() for watched in self._optimizers],
+            "parameters": {
+                "num_tensors": len(unique),
+                "num_elements": sum(p.numel() for p in unique),
+                "num_trainable": sum(p.numel() for p in unique if p.requires_grad),
+                "names": [self._names[id(p)] for p in unique],
+            },
+            "demo": demo,
+        }
+        if self._given_precision is not None:
+            facts.update(precision=self._given_precision, precision_source="given")
+        self._recorder.facts(facts)
+        self.scalers()
+        self._recorder.event("run_started", step)
+        self._half_parameters(step)
+
+    def scalers(self) -> None:
+        """Settings of all scalers as they are now."""
+        self._recorder.facts({"scalers": [describe_scaler(name, item) for name, item in self._all_scalers.items()]})
+
+    def first_attempt(self, autocast: Collection[torch.dtype], *, forward_seen: bool) -> None:
+        """The first attempt is complete: where it runs and in which precision."""
+        parameter = next((p for model in self._models.values() for p in model.parameters()), None)
+        self.device = torch.device("cpu") if parameter is None else parameter.device
+        self._recorder.facts({"device": environment.device(self.device)})
+        if self._given_precision is not None:
+            return
+        if not forward_seen and self._scalers:
+            autocast = {*autocast, torch.float16}  # what else would need a loss scale
+        stored = precision.parameter_dtypes(self._models.values())
+        label = precision.label(autocast, stored, tf32=precision.uses_tf32(self.device))
+        self._recorder.facts({"precision": label, "precision_source": "seen" if forward_seen else "inferred"})
+        self.precision_known = True
+
+    def memory(self) -> None:
+        """A step was applied: optimizer state exists now."""
+        if not self._memory_told:
+            self._memory_told = True
+            optimizers = [watched.optimizer for watched in self._optimizers]
+            self._recorder.facts({"memory": memory.training_bytes(self._models.values(), optimizers)})
+
+    def samples_source(self, source: str) -> None:
+        """Whether samples per step are `declared` or `inferred`."""
+        if source != self._samples_source:
+            self._samples_source = source
+            self._recorder.facts({"samples_source": source})
+
+    def gradient_point(self, optimizer: str, point: str, clipped: str) -> None:
+        """Where an optimizer's gradients are read, and whether clipping may have come before."""
+        if self._points.get(optimizer) != (point, clipped):
+            self._points[optimizer] = point, clipped
+            points = {name: {"point": at, "clipped": cut} for name, (at, cut) in self._points.items()}
+            self._recorder.facts({"gradient_points": points})
+
+    def adopted(self, step: int, scaler: WatchedScaler, optimizer: WatchedOptimizer) -> None:
+        """A scaler that was not given steps a watched optimizer; it is watched from now on."""
+        self._scalers.append(scaler)
+        self._all_scalers[scaler.name] = scaler.scaler
+        self._recorder.event(
+            "unwatched_scaler",
+            step,
+            severity="warning",
+            where=[optimizer.name],
+            attributes={"scaler": scaler.name, "optimizer": optimizer.name},
+        )
+        self.scalers()
+        self._half_parameters(step)
+
+    def degraded(self, step: int, probe: str, error: BaseException) -> None:
+        """A part of the agent failed."""
+        attributes = {"probe": probe, "error": f"{type(error).__name__}: {error}"}
+        self._recorder.event("agent_degraded", step, severity="warning", attributes=attributes)
+
+    def _half_parameters(self, step: int) -> None:
+        """FP16 parameters under a scaler make `unscale_` raise; BF16 ones work, but without master weights."""
+        if not self._scalers:
+            return
+        for dtype, severity in ((torch.float16, "critical"), (torch.bfloat16, "warning")):
+            parameters = [p for watched in self._optimizers for p in watched.parameters() if p.dtype is dtype]
+            if parameters:
+                where = [self._names.get(id(p), "?") for p in parameters[:MAX_NAMES_TOLD]]
+                attributes = {"dtype": str(dtype).removeprefix("torch."), "num_parameters": len(parameters)}
+                self._recorder.event(
+                    "half_precision_parameters", step, severity=severity, where=where, attributes=attributes
+                )

@@ -1,0 +1,42 @@
+"""A forward pre-hook that can be pickled and copied away.
+
+A hook sits in the module's own dictionary, so `pickle` and `deepcopy` of the model take it along: what they take of
+this one is a do-nothing of the standard library, and the copy needs no halfscope.
+Invariant: calls under `torch.compile` tracing do nothing, so the hook is traced to nothing and breaks no graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class ForwardHook:
+    """Calls `seen(module, args, kwargs)` before each forward pass with gradients."""
+
+    __slots__ = ("__weakref__", "_seen")
+
+    def __init__(self, seen: Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+        self._seen = seen
+
+    def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if torch.compiler.is_compiling():
+            return
+        self._seen(module, args, kwargs)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # nullcontext().__exit__ takes any arguments and returns None: a picklable hook that does nothing.
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+def leading_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """Length of the first dimension of the first tensor among the inputs; None where there is none."""
+    for value in (*args, *kwargs.values()):
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
+        for item in inner:
+            if isinstance(item, torch.Tensor):
+                return int(item.shape[0]) if item.dim() else None
+    return None

@@ -1,0 +1,105 @@
+"""Everything that is told of a run: facts, events and rows, in order.
+
+Composes the tellers; the watcher speaks to this alone. Invariant: each attempt is judged once and gives exactly one
+row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+
+import torch
+
+from halfscope.guard import Guard
+from halfscope.instrument.attempt import Attempt
+from halfscope.instrument.facts import FactTeller
+from halfscope.instrument.judge import Judge
+from halfscope.instrument.records import Records
+from halfscope.instrument.resolve import resolve
+from halfscope.instrument.rows import RowWriter
+from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
+from halfscope.probes import memory
+
+
+class Reporter:
+    """Tells one run to the recorder."""
+
+    def __init__(
+        self,
+        recorder: Records,
+        guard: Guard,
+        *,
+        models: Mapping[str, torch.nn.Module],
+        names: Mapping[int, str],
+        optimizers: Sequence[WatchedOptimizer],
+        scalers: Sequence[WatchedScaler],
+        all_scalers: Mapping[str, torch.amp.GradScaler],
+        given_precision: str | None,
+    ) -> None:
+        """
+        Args:
+            names: id of a parameter to its canonical name.
+            scalers: the enabled ones.
+            all_scalers: by name, disabled ones too.
+        """
+        self._recorder, self._names = recorder, names
+        self._scalers = list(scalers)
+        self.facts = FactTeller(
+            recorder,
+            models=models,
+            names=names,
+            optimizers=optimizers,
+            scalers=scalers,
+            all_scalers=all_scalers,
+            given_precision=given_precision,
+        )
+        self._judge = Judge(recorder, names=names, optimizers=optimizers, scalers=self._scalers)
+        self._rows = RowWriter(recorder, self.facts, optimizers, self._scalers)
+        self._memory_values = guard.wrap("memory", self._rows.memory_values)
+        self._training_bytes = guard.wrap("memory", self.facts.memory)
+        self._memory_read_s = 0.0
+
+    def first_attempt(self, autocast: Collection[torch.dtype], order: Sequence[int], *, forward_seen: bool) -> None:
+        """The first attempt is complete.
+
+        Args:
+            autocast: half types that its forward pass ran autocast in.
+            order: ids of parameters as its backward pass reached them.
+        """
+        self._judge.order = tuple(self._names[key] for key in order if key in self._names)
+        self.facts.first_attempt(autocast, forward_seen=forward_seen)
+
+    def adopted(self, step: int, scaler: WatchedScaler, optimizer: WatchedOptimizer) -> None:
+        """A scaler that was not given steps a watched optimizer; it is watched from now on."""
+        self._scalers.append(scaler)
+        self.facts.adopted(step, scaler, optimizer)
+
+    def scale_was_set(self, step: int, scaler: WatchedScaler) -> None:
+        """`update(new_scale)` was called between two attempts."""
+        self._recorder.event("scale_set", step, attributes={"scaler": scaler.name})
+
+    def judge(self, attempt: Attempt) -> None:
+        """Tells the events of a completed attempt whose values are on the host."""
+        self._judge.attempt(attempt)
+
+    def judge_loss(self, attempt: Attempt) -> None:
+        """The loss of an attempt that was judged has become known."""
+        self._judge.loss(attempt)
+
+    def emit(self, attempt: Attempt) -> None:
+        """Writes the row of a closed attempt whose values have arrived, and its events where that is still to do."""
+        if attempt.pending:
+            resolve(attempt)
+        if not attempt.judged:
+            self._judge.attempt(attempt)
+        else:
+            self._judge.loss(attempt)
+        now_s = time.monotonic()
+        memory_row = None
+        if now_s - self._memory_read_s >= memory.INTERVAL_S:
+            self._memory_read_s = now_s
+            memory_row = self._memory_values(self.facts.device)
+        self._rows.write(attempt, self._judge.num_steps, memory_row or [])
+        if any(part.num_applied for part in attempt.optimizers):
+            self._training_bytes()

@@ -1,0 +1,65 @@
+"""Values that hooks come across, on the host at once or on their way from a device.
+
+Owns the device rings of a run, one per device. Invariant: asking for a value never waits for a device.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from halfscope.instrument.attempt import Value
+from halfscope.instrument.device import DeviceRing, Flight, Slot
+
+SPARE_WIDTH = 96
+"""Room per attempt for what is not a layer: losses, flags, scales, learning rates, logged tensors."""
+
+
+class Rings:
+    """Makes the ring of a device when it is first needed; a training that lives on the host has none."""
+
+    def __init__(self, num_layers: int) -> None:
+        self._width = num_layers + SPARE_WIDTH
+        self._rings: dict[torch.device, DeviceRing | None] = {}
+        self.used = False
+        """A value went into a ring since the last `seal`."""
+
+    def value(self, tensor: torch.Tensor) -> Value:
+        """A tensor of one element; None where it can be had neither at once nor later."""
+        tensor = tensor.detach()
+        if tensor.numel() != 1:
+            tensor = tensor.sum()
+        if tensor.device.type == "cpu":
+            return float(tensor.item())
+        return self.put(tensor)
+
+    def put(self, tensor: torch.Tensor) -> Slot | None:
+        """Several numbers on a device, to be read later."""
+        ring = self._ring(tensor.device)
+        slot = None if ring is None else ring.put(tensor.detach())
+        if slot is not None:
+            self.used = True
+        return slot
+
+    def prepare(self, device: torch.device) -> None:
+        """Allocates a device's ring now, so that nothing is allocated while it trains."""
+        if device.type != "cpu":
+            self._ring(device)
+
+    def seal(self) -> list[Flight]:
+        """Sends the attempt's rows on their way."""
+        self.used = False
+        flights = (ring.seal() for ring in self._rings.values() if ring is not None)
+        return [flight for flight in flights if flight is not None]
+
+    @property
+    def num_dropped(self) -> int:
+        """Values left out so far because a ring was full."""
+        return sum(ring.num_dropped for ring in self._rings.values() if ring is not None)
+
+    def _ring(self, device: torch.device) -> DeviceRing | None:
+        try:
+            return self._rings[device]
+        except KeyError:
+            # Other devices have no asynchronous copy that we know to be one: their values are not available.
+            ring = self._rings[device] = DeviceRing(device, self._width) if device.type == "cuda" else None
+            return ring

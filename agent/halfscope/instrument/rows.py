@@ -1,0 +1,123 @@
+"""From attempts to rows of numbers.
+
+Invariant: one row per attempt, holding only what was measured in it; what is not known is left out, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from halfscope.instrument.attempt import Attempt, OptimizerAttempt, ScalerAttempt
+from halfscope.instrument.facts import FactTeller
+from halfscope.instrument.records import Records
+from halfscope.instrument.sids import Sids
+from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
+from halfscope.probes import memory
+
+Row = list[tuple[int, float]]
+
+
+class RowWriter:
+    """Writes the rows of one run."""
+
+    def __init__(
+        self,
+        recorder: Records,
+        facts: FactTeller,
+        optimizers: Sequence[WatchedOptimizer],
+        scalers: Sequence[WatchedScaler],
+    ) -> None:
+        """
+        Args:
+            scalers: the list that grows when a scaler is adopted.
+        """
+        self._recorder, self._facts = recorder, facts
+        self._optimizers, self._scalers = optimizers, scalers
+        self._run_sids = Sids(recorder, {})
+        self._optimizer_sids = [Sids(recorder, watched.labels) for watched in optimizers]
+        self._scaler_sids: dict[int, Sids] = {}
+        self._rates: dict[tuple[int, int], tuple[Sids, float]] = {}
+
+    def write(self, attempt: Attempt, num_steps: Sequence[int], memory_row: Row) -> None:
+        """Writes the row of an attempt whose values are all on the host.
+
+        Args:
+            num_steps: applied steps of each optimizer, this attempt's included.
+            memory_row: what `memory_values` gave, or nothing.
+        """
+        row: Row = []
+        for watched, scaler_part in zip(self._scalers, attempt.scalers, strict=False):
+            self._scaler_values(row, watched, scaler_part)
+        for optimizer, part in zip(self._optimizers, attempt.optimizers, strict=True):
+            row.append((self._optimizer_sids[optimizer.index]["opt.steps"], float(num_steps[optimizer.index])))
+            self._optimizer_values(row, optimizer, part)
+        self._run_values(row, attempt)
+        row += memory_row
+        row.extend((sid, value) for sid, value in attempt.logged if isinstance(value, float))
+        self._recorder.row(attempt.step, attempt.completed_us, row)
+
+    def memory_values(self, device: torch.device | None) -> Row:
+        """Memory of the process and of the device it trains on."""
+        row: Row = []
+        rss = memory.rss_bytes()
+        if rss is not None:
+            row.append((self._run_sids["memory.rss_bytes"], float(rss)))
+        on_device = None if device is None else memory.device_bytes(device)
+        if on_device is not None:
+            row.append((self._run_sids["memory.device_allocated_bytes"], float(on_device[0])))
+            row.append((self._run_sids["memory.device_peak_bytes"], float(on_device[1])))
+        return row
+
+    def _scaler_values(self, row: Row, watched: WatchedScaler, part: ScalerAttempt) -> None:
+        sids = self._scaler_sids.get(watched.index)
+        if sids is None:
+            sids = self._scaler_sids[watched.index] = Sids(self._recorder, watched.labels)
+        if isinstance(part.scale, float):
+            row.append((sids["amp.scale"], part.scale))
+        if isinstance(part.scale_next, float):
+            row.append((sids["amp.scale_next"], part.scale_next))
+        if isinstance(part.growth_tracker, float):
+            row.append((sids["amp.growth_tracker"], part.growth_tracker))
+
+    def _optimizer_values(self, row: Row, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
+        sids = self._optimizer_sids[watched.index]
+        if part.through_scaler:
+            row.append((sids["amp.skipped"], 1.0 if part.skipped else 0.0))
+        reading = part.reading
+        if reading is not None and reading.norm is not None:
+            row.append((sids["grad.norm"], reading.norm))
+            self._facts.gradient_point(watched.name, reading.point, reading.clipped)
+        if part.norm_clipped is not None:
+            row.append((sids["grad.norm_clipped"], part.norm_clipped))
+        rates = part.learning_rates
+        for group, rate in enumerate(rates):
+            known = self._rates.get((watched.index, group))
+            if rate is None or (known is not None and known[1] == rate):
+                continue
+            assert isinstance(rate, float)
+            labels = {**watched.labels, "group": str(group)} if len(rates) > 1 else watched.labels
+            rate_sids = Sids(self._recorder, labels) if known is None else known[0]
+            self._rates[watched.index, group] = rate_sids, rate
+            row.append((rate_sids["lr"], rate))
+
+    def _run_values(self, row: Row, attempt: Attempt) -> None:
+        sids = self._run_sids
+        loss = attempt.loss
+        if loss is not None:
+            row.append((sids["loss"], loss))
+        step_s = attempt.step_s
+        if step_s <= 0:
+            return
+        row.append((sids["time.step_s"], step_s))
+        if attempt.samples is not None:
+            row.append((sids["throughput.samples_per_s"], attempt.samples / step_s))
+            self._facts.samples_source("declared")
+        elif attempt.inferred_samples:
+            row.append((sids["throughput.samples_per_s"], attempt.inferred_samples / step_s))
+            self._facts.samples_source("inferred")
+        if attempt.tokens is not None:
+            row.append((sids["throughput.tokens_per_s"], attempt.tokens / step_s))
+        if attempt.cost_share is not None:
+            row.append((sids["halfscope.cost_share"], attempt.cost_share))

@@ -1,0 +1,179 @@
+"""A run as the user holds it: `step`, `log`, `finish`.
+
+Invariant: nothing here raises into the training, and after `finish` every call does nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Protocol
+
+import torch
+
+from halfscope.guard import Guard
+from halfscope.instrument import exits
+from halfscope.instrument.attempt import Value
+from halfscope.instrument.records import Records
+from halfscope.instrument.watcher import Watcher
+from halfscope.probes.catalog import specs
+from halfscope.wire.messages import End
+
+logger = logging.getLogger("halfscope")
+
+DRAIN_S = 2.0
+"""How long `finish` waits for the sender where that cannot outlive the training."""
+
+
+class ClosableRecords(Records, Protocol):
+    """A recorder with its end."""
+
+    def close(self, end: End | None) -> None: ...
+
+
+class Run:
+    """One watched training. Made by `halfscope.watch`; also a context manager."""
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        name: str,
+        url: str,
+        watcher: Watcher | None = None,
+        recorder: ClosableRecords | None = None,
+        guard: Guard | None = None,
+        on_end: Callable[[Run], None] | None = None,
+    ) -> None:
+        """Use `halfscope.watch`. Without watcher and recorder it is a run in mode `disabled`."""
+        self.id = run_id
+        self.name = name
+        self.url = url
+        """Its page."""
+        self._watcher, self._recorder, self._guard, self._on_end = watcher, recorder, guard, on_end
+        self._logged_sids: dict[str, int] = {}
+        if guard is not None:
+            self._annotate = guard.wrap("run.step", self._annotate_now, keep=True)
+            self._take = guard.wrap("run.log", self._log_now, keep=True)
+
+    def step(
+        self,
+        loss: float | torch.Tensor | None = None,
+        samples: int | None = None,
+        tokens: int | None = None,
+    ) -> None:
+        """Says more about the open or just completed step. Optional.
+
+        Args:
+            loss: the raw loss, unscaled; a tensor is read without waiting for its device.
+            samples: how many samples went into it; several calls in one step add up.
+            tokens: likewise.
+        """
+        if self._watcher is not None:
+            self._annotate(loss, samples, tokens)
+
+    def log(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
+        """Records other numbers at the current step: `run.log({"val/loss": 0.3})` or `run.log(accuracy=0.9)`.
+
+        Nested mappings give names with prefixes: `{"val": {"loss": 0.3}}` is `val/loss`.
+        """
+        if self._watcher is not None:
+            self._take({**(values or {}), **named})
+
+    def finish(self) -> None:
+        """Ends the run: takes every hook off and writes what is left. Called at exit by itself."""
+        self.end("finished")
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end("finished" if error is None else "exception", error)
+
+    def end(self, outcome: str, error: BaseException | None = None) -> None:
+        """Ends the run as `finished`, `exception` or `superseded`; does nothing the second time."""
+        watcher, recorder, guard = self._watcher, self._recorder, self._guard
+        self._watcher = None
+        if watcher is None or recorder is None or guard is None:
+            return
+        guard.wrap("end", watcher.end)()
+        guard.wrap("detach", watcher.detach)()
+        guard.wrap("detach", exits.unregister)(self)
+        guard.wrap("end", recorder.close)(
+            End(
+                outcome=outcome,
+                step=watcher.last_step,
+                time_us=time.time_ns() // 1000,
+                error_type="" if error is None else type(error).__name__,
+                message="" if error is None else _message(error),
+            )
+        )
+        if self._on_end is not None:
+            guard.wrap("sender", self._on_end)(self)
+        guard.stopped = True
+
+    def forget(self) -> None:
+        """In a forked child: this run is the parent's."""
+        self._watcher = None
+        if self._guard is not None:
+            self._guard.stopped = True
+
+    def _annotate_now(self, loss: float | torch.Tensor | None, samples: int | None, tokens: int | None) -> None:
+        watcher = self._watcher
+        assert watcher is not None
+        watcher.clock.annotate()
+        attempt = watcher.attempt
+        if samples is not None:
+            attempt.samples = (attempt.samples or 0.0) + float(samples)
+        if tokens is not None:
+            attempt.tokens = (attempt.tokens or 0.0) + float(tokens)
+        if loss is not None:
+            watcher.declare_loss(self._value("loss", loss))
+
+    def _log_now(self, values: Mapping[str, Any]) -> None:
+        watcher = self._watcher
+        assert watcher is not None
+        for name, value in _flat("", values):
+            number = self._value(name, value)
+            if name == "loss":
+                watcher.declare_loss(number)
+            else:
+                watcher.attempt.logged.append((self._sid(name), number))
+
+    def _sid(self, name: str) -> int:
+        sid = self._logged_sids.get(name)
+        if sid is None:
+            assert self._recorder is not None
+            # A name of ours keeps its meaning: the user's series of that name says where it comes from.
+            labels = {"source": "log"} if name in specs() else None
+            sid = self._logged_sids[name] = self._recorder.declare(name, labels=labels)
+        return sid
+
+    def _value(self, name: str, value: Any) -> Value:
+        if isinstance(value, torch.Tensor):
+            if value.numel() != 1 or value.is_complex():
+                raise ValueError(f"{name} has shape {tuple(value.shape)}; expected one real number, as .mean() gives")
+            assert self._watcher is not None
+            return self._watcher.rings.value(value)
+        if isinstance(value, (str, bytes)):
+            raise TypeError(f"{name} is {type(value).__name__}; expected a number (texts go into watch(config=...))")
+        return float(value)
+
+
+def _flat(prefix: str, values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        found += _flat(f"{name}/", value) if isinstance(value, Mapping) else [(name, value)]
+    return found
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a user's exception whose own text fails still ends the run as what it is
+        return ""

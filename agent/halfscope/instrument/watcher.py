@@ -1,0 +1,516 @@
+"""The hooks of one run, and what they gather: the mediator between torch and the reporter.
+
+Owns every handle that is set on the user's objects. Each hook is a few microseconds: it moves the step clock and
+notes values into the current attempt. What they mean is the reporter's.
+Invariant: gradients are read where the table in docs/design.md says, and after `detach` nothing of ours is left behind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from halfscope.guard import Guard
+from halfscope.instrument import clipping, forward, precision
+from halfscope.instrument import scaler as scaler_hooks
+from halfscope.instrument.adopt import calling_scaler
+from halfscope.instrument.attempt import Attempt, GradientReading, OptimizerAttempt, Point, ScalerAttempt, Value
+from halfscope.instrument.origin import BackwardOrder
+from halfscope.instrument.report import Reporter
+from halfscope.instrument.rings import Rings
+from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
+from halfscope.probes import gradients
+from halfscope.record.clock import Phase, StepClock
+
+ADOPTION_CHECKS = 16
+"""In how many of an optimizer's first steps it is looked who calls it."""
+
+
+class Watcher:
+    """Sets the hooks, keeps the current attempt, and hands each one to the reporter when it closes."""
+
+    def __init__(
+        self,
+        *,
+        models: Mapping[str, torch.nn.Module],
+        optimizers: Sequence[WatchedOptimizer],
+        scalers: Sequence[WatchedScaler],
+        reporter: Reporter,
+        guard: Guard,
+        start_step: int,
+        every: int,
+    ) -> None:
+        self.models, self.optimizers, self.scalers = models, list(optimizers), list(scalers)
+        self.reporter, self.guard, self.every = reporter, guard, every
+        self.clock = StepClock(start_step, self._close)
+        self.rings = Rings(sum(len(watched.parameters()) for watched in optimizers))
+        self.attempt = self._new_attempt()
+        self._queue: deque[Attempt] = deque()
+        """Closed attempts whose values are still on the way."""
+        self._by_id = {id(watched.optimizer): watched for watched in optimizers}
+        self._inside_scaler_step: torch.optim.Optimizer | None = None
+        self._pending_samples = 0
+        self._forward_counted = False
+        self._last_completed_ns: int | None = None
+        self._own_ns_before = 0
+        self._first_told = False
+        self._forward_seen = False
+        self._adoption_checks = [0] * len(optimizers)
+        self._handles: list[Any] = []
+        self._autocast_seen: set[torch.dtype] = set()
+        self._first_forward_handles: list[Any] = []
+        self.order = BackwardOrder(guard.wrap("step clock", self._backward))
+        self._read_gradients = guard.wrap("gradients", self._read_gradients_now)
+        self._read_clipped = guard.wrap("gradients", self._read_clipped_now)
+        self._read_rates = guard.wrap("learning rate", self._read_rates_now)
+        self._clip_listener = guard.wrap("clipping", self._before_clipping)
+        self._tell_first = guard.wrap("facts", reporter.first_attempt)
+        self._closure_done = guard.wrap("gradients", self._after_closure)
+
+    # ---- setting and removing hooks ------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Sets every hook."""
+        for watched in self.optimizers:
+            self._handles.append(
+                watched.optimizer.register_step_pre_hook(_pre_hook(self.guard.wrap("optimizer", self._before_step)))
+            )
+            self._handles.append(
+                watched.optimizer.register_step_post_hook(_post_hook(self.guard.wrap("optimizer", self._after_step)))
+            )
+            for parameter in watched.parameters()[:1]:
+                self.guard.wrap("device", self.rings.prepare)(parameter.device)
+        for scaler in self.scalers:
+            self._attach_scaler(scaler)
+        clipping.listen(self._clip_listener)
+        self.guard.wrap("step clock", self._attach_backward)()
+        self.guard.wrap("forward", self._attach_forward)()
+
+    def detach(self) -> None:
+        """Removes every hook; what the user's objects were before, they are again."""
+        for handle in (*self._handles, *self._first_forward_handles):
+            handle.remove()
+        self._handles.clear()
+        self._first_forward_handles.clear()
+        for scaler in self.scalers:
+            scaler_hooks.detach(scaler.scaler)
+        clipping.unlisten(self._clip_listener)
+        self.order.detach()
+
+    def _attach_scaler(self, scaler: WatchedScaler) -> None:
+        scaler_hooks.attach(scaler.scaler, _ScalerCalls(self, scaler))
+
+    def _attach_backward(self) -> None:
+        self.order.attach(parameter for watched in self.optimizers for parameter in watched.parameters())
+
+    def _attach_forward(self) -> None:
+        seen = self.guard.wrap("forward", self._forward)
+        first = next(iter(self.models.values()))
+        self._handles.append(first.register_forward_pre_hook(forward.ForwardHook(seen), with_kwargs=True))
+        inside = self.guard.wrap("precision", self._forward_inside)
+        for module in first.modules():
+            # Autocast may be entered inside the model's own forward: look from within, once.
+            if module is not first and not isinstance(module, torch.jit.ScriptModule):
+                hook = forward.ForwardHook(inside)
+                self._first_forward_handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+
+    # ---- forward and backward ------------------------------------------------------------------
+
+    def _forward(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not torch.is_grad_enabled():
+            return
+        self._forward_inside(module, args, kwargs)
+        if not self._forward_counted:
+            # Several passes before one backward (two views, a discriminator) are one batch.
+            self._forward_counted = True
+            self._pending_samples += forward.leading_size(args, kwargs) or 0
+
+    def _forward_inside(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._first_told:
+            return
+        self._forward_seen = True
+        parameter = next(module.parameters(), None)
+        dtype = precision.autocast_dtype("cpu" if parameter is None else parameter.device.type)
+        if dtype is not None:
+            self._autocast_seen.add(dtype)
+        self._last_completed_ns = self._last_completed_ns or time.perf_counter_ns()
+
+    def _backward(self) -> None:
+        self._forward_counted = False
+        if self.clock.phase is not Phase.OPEN:
+            self.clock.begin()
+        elif not self.scalers:
+            # Gradients go on growing after a clipping function was seen: what was read then is not the step's gradient.
+            for part in self.attempt.optimizers:
+                if part.reading is not None and part.reading.point == "clip" and not part.num_calls:
+                    part.reading = None
+
+    # ---- optimizer -----------------------------------------------------------------------------
+
+    def _before_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        watched = self._by_id[id(optimizer)]
+        if self._inside_scaler_step is not optimizer and self._adoption_checks[watched.index] < ADOPTION_CHECKS:
+            self._adoption_checks[watched.index] += 1
+            self._adopt_caller(optimizer)
+        self.clock.begin()
+        part = self.attempt.optimizers[watched.index]
+        part.num_calls += 1
+        if part.reading is not None and (part.user_unscaled or part.reading.point == "clip"):
+            if part.num_calls == 1:
+                self._read_clipped(watched, part)
+            return None
+        grad_scale = getattr(optimizer, "grad_scale", None)
+        if grad_scale is not None:
+            self._read_gradients(watched, "scaled_step", "no", grad_scale)
+            return None
+        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+        if callable(closure) and self._inside_scaler_step is None:
+            return self._with_closure(watched, closure, args, kwargs)
+        if part.reading is None or part.num_calls > 1:
+            self._read_gradients(watched, "step", "maybe", None)
+        return None
+
+    def _with_closure(
+        self, watched: WatchedOptimizer, closure: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        done = self._closure_done
+        first = True
+
+        def watched_closure() -> Any:
+            nonlocal first
+            result = closure()
+            if first:  # LBFGS calls it many times; the first gradient is the one at the weights the step starts from
+                first = False
+                done(watched)
+            return result
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": watched_closure}
+        return (args[0], watched_closure, *args[2:]), kwargs
+
+    def _after_closure(self, watched: WatchedOptimizer) -> None:
+        part = self.attempt.optimizers[watched.index]
+        if part.reading is not None and part.reading.point == "clip":
+            self._read_clipped(watched, part)
+        else:
+            self._read_gradients(watched, "closure", "maybe", None)
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        watched = self._by_id[id(optimizer)]
+        part = self.attempt.optimizers[watched.index]
+        if self._inside_scaler_step is optimizer:
+            return  # after_step of the scaler knows more
+        part.num_applied += 1
+        self._read_rates(watched, part)
+        scaler_idle = all(not scaler.touched for scaler in self.attempt.scalers)
+        if watched.index == 0 and scaler_idle:
+            self.complete()
+
+    def _adopt_caller(self, optimizer: torch.optim.Optimizer) -> None:
+        scaler = calling_scaler(optimizer)
+        if scaler is None or any(known.scaler is scaler for known in self.scalers):
+            return
+        watched = WatchedScaler(len(self.scalers), type(scaler).__name__, scaler, labelled=bool(self.scalers))
+        self.scalers.append(watched)
+        self.attempt.scalers.append(ScalerAttempt(touched=True))
+        self._attach_scaler(watched)
+        self.reporter.adopted(self.clock.step, watched, self._by_id[id(optimizer)])
+        self._inside_scaler_step = optimizer
+
+    # ---- gradients -----------------------------------------------------------------------------
+
+    def _before_clipping(self, tensors: list[torch.Tensor]) -> None:
+        ids = {id(tensor) for tensor in tensors}
+        for watched in self.optimizers:
+            part = self.attempt_for_work().optimizers[watched.index]
+            if part.reading is None and any(id(grad) in ids for grad in watched.gradients()):
+                self._read_gradients(watched, "clip", "no", None)
+
+    def declare_loss(self, loss: Value) -> None:
+        """`run.step(loss=)`: the raw loss of the current attempt, which may be complete already."""
+        self.attempt.declared_loss = loss
+        if self.attempt.judged:
+            self.reporter.judge_loss(self.attempt)
+
+    def end(self) -> None:
+        """Closes what is complete and tells everything, waiting for devices where it must."""
+        self.clock.end()
+        self.drain(wait=True)
+
+    @property
+    def last_step(self) -> int:
+        """The newest attempt that was closed; one less than the first where there was none."""
+        return self.clock.step - 1
+
+    def attempt_for_work(self) -> Attempt:
+        """The attempt that work done now belongs to."""
+        self.clock.begin()
+        return self.attempt
+
+    def _read_gradients_now(
+        self, watched: WatchedOptimizer, point: Point, clipped: str, grad_scale: torch.Tensor | None
+    ) -> None:
+        if self.clock.step % self.every:
+            return
+        grads = watched.gradients()
+        if not grads:
+            return
+        part = self.attempt.optimizers[watched.index]
+        if grads[0].device.type == "cpu" and (grad_scale is None or grad_scale.device.type == "cpu"):
+            found = gradients.read(grads, 1.0 if grad_scale is None else float(grad_scale.item()))
+            if found is not None:
+                parameters = watched.with_gradient() if found.nonfinite else ()
+                part.reading = GradientReading(
+                    point, "maybe" if clipped == "maybe" else "no", parameters, found.norm, found.nonfinite
+                )
+            return
+        divide_by = 1.0 if grad_scale is None else self.rings.value(grad_scale)
+        part.reading = GradientReading(
+            point,
+            "maybe" if clipped == "maybe" else "no",
+            watched.with_gradient(),
+            layer_norms=self._capture(grads),
+            divide_by=divide_by,
+        )
+
+    def _read_clipped_now(self, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
+        grads = watched.gradients()
+        if not grads or self.clock.step % self.every:
+            return
+        if grads[0].device.type == "cpu":
+            found_inf = getattr(watched.optimizer, "found_inf", None)
+            if found_inf is not None and found_inf.item():
+                return  # a fused step that is going to do nothing
+            found = gradients.read(grads)
+            part.norm_clipped = None if found is None else found.norm
+        else:
+            part.clipped_norms = [slot for _, slot in self._capture(grads)]
+
+    def _capture(self, grads: Sequence[torch.Tensor]) -> list[tuple[Sequence[int], Any]]:
+        by_device: dict[torch.device, list[int]] = {}
+        for at, grad in enumerate(grads):
+            by_device.setdefault(grad.device, []).append(at)
+        captured = []
+        for positions in by_device.values():
+            norms = gradients.capture([grads[at] for at in positions])
+            slot = None if norms is None else self.rings.put(norms)
+            if slot is not None:
+                captured.append((positions, slot))
+        return captured
+
+    def _read_rates_now(self, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
+        rates: list[Value] = []
+        for group in watched.optimizer.param_groups:
+            rate = group.get("lr")
+            if isinstance(rate, torch.Tensor):
+                rates.append(self.rings.value(rate))
+            else:
+                rates.append(None if rate is None else float(rate))
+        part.learning_rates = rates
+
+    # ---- attempts ------------------------------------------------------------------------------
+
+    def complete(self) -> None:
+        """The attempt's update is over."""
+        self.clock.complete()
+        now_ns = time.perf_counter_ns()
+        attempt = self.attempt
+        attempt.step = self.clock.step
+        attempt.completed_us = time.time_ns() // 1000
+        if self._last_completed_ns is not None:
+            attempt.step_s = (now_ns - self._last_completed_ns) / 1e9
+        self._last_completed_ns = now_ns
+        attempt.inferred_samples = self._pending_samples
+        self._pending_samples, self._forward_counted = 0, False
+        if not self.rings.used and not self._queue:
+            self.reporter.judge(attempt)
+        if not self._first_told:
+            self._after_first()
+
+    def _after_first(self) -> None:
+        self._first_told = True
+        self.order.settle()
+        for handle in self._first_forward_handles:
+            handle.remove()
+        self._first_forward_handles.clear()
+        self._tell_first(self._autocast_seen, tuple(self.order.order), forward_seen=self._forward_seen)
+
+    def _close(self, step: int) -> None:
+        attempt = self.attempt
+        own_ns = self.guard.own_ns
+        if attempt.step_s > 0:
+            attempt.cost_share = (own_ns - self._own_ns_before) / 1e9 / attempt.step_s
+        self._own_ns_before = own_ns
+        self.attempt = self._new_attempt()
+        if self.rings.used:
+            attempt.pending = True
+            attempt.flights = self.rings.seal()
+        if not attempt.pending and not self._queue:
+            self.reporter.emit(attempt)
+            return
+        self._queue.append(attempt)
+        self.drain()
+
+    def drain(self, *, wait: bool = False) -> None:
+        """Hands on the closed attempts whose values have arrived, in order.
+
+        Args:
+            wait: for those that have not: only at the end of a run.
+        """
+        while self._queue and (wait or self._queue[0].arrived()):
+            attempt = self._queue.popleft()
+            for flight in attempt.flights:
+                if wait:
+                    flight.event.synchronize()
+            self.reporter.emit(attempt)
+            for flight in attempt.flights:
+                flight.land()
+
+    def _new_attempt(self) -> Attempt:
+        return Attempt([OptimizerAttempt() for _ in self.optimizers], [ScalerAttempt() for _ in self.scalers])
+
+
+class _ScalerCalls:
+    """Observes one scaler."""
+
+    def __init__(self, watcher: Watcher, watched: WatchedScaler) -> None:
+        self._watcher, self._watched = watcher, watched
+        wrap = watcher.guard.wrap
+        self.before_scale = wrap("scaler", self._before_scale)
+        self.before_unscale = wrap("scaler", self._before_unscale)
+        self.after_unscale = wrap("scaler", self._after_unscale)
+        self.before_step = wrap("scaler", self._before_step)
+        self.after_step = wrap("scaler", self._after_step)
+        self.before_update = wrap("scaler", self._before_update)
+        self.after_update = wrap("scaler", self._after_update)
+        self._read_loss = wrap("loss", self._read_loss_now)
+        self._applied_before = 0
+
+    def _before_scale(self, outputs: Any) -> None:
+        if self._update_is_missing():
+            self._watcher.attempt.update_missing = True
+            self._watcher.complete()
+        attempt = self._watcher.attempt_for_work()
+        attempt.scalers[self._watched.index].touched = True
+        self._read_loss(attempt, outputs)
+
+    def _read_loss_now(self, attempt: Attempt, outputs: Any) -> None:
+        for output in [outputs] if isinstance(outputs, torch.Tensor) else outputs:
+            if isinstance(output, torch.Tensor):
+                attempt.scaled_losses.append(self._watcher.rings.value(output))
+            else:
+                self._read_loss_now(attempt, output)
+
+    def _update_is_missing(self) -> bool:
+        """Every optimizer that this scaler serves was unscaled or stepped, and still there was no update.
+
+        With several optimizers `step(d)`, `scale(g_loss)`, `step(g)`, `update()` is right; so not after the first of
+        them.
+        """
+        watcher = self._watcher
+        if watcher.clock.phase is not Phase.OPEN:
+            return False
+        return all(
+            (state := self._watched.state(watched.optimizer)) is not None and state["found_inf_per_device"]
+            for watched in watcher.optimizers
+        )
+
+    def _before_unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        self._watcher.attempt_for_work().scalers[self._watched.index].touched = True
+
+    def _after_unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        watcher = self._watcher
+        watched = watcher._by_id.get(id(optimizer))
+        if watched is None:
+            return
+        part = watcher.attempt.optimizers[watched.index]
+        part.user_unscaled = watcher._inside_scaler_step is not optimizer
+        watcher._read_gradients(watched, "unscale", "no", None)
+
+    def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
+        watcher = self._watcher
+        watched = watcher._by_id.get(id(optimizer))
+        attempt = watcher.attempt_for_work()
+        attempt.scalers[self._watched.index].touched = True
+        if watched is None:
+            return
+        watcher._inside_scaler_step = watched.optimizer
+        self._applied_before = attempt.optimizers[watched.index].num_calls
+
+    def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        watcher = self._watcher
+        watched = watcher._by_id.get(id(optimizer))
+        watcher._inside_scaler_step = None
+        if watched is None:
+            return
+        part = watcher.attempt.optimizers[watched.index]
+        part.through_scaler = True
+        part.scaler = self._watched.index
+        watcher._read_rates(watched, part)
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            self._read_flag(watched, part)
+            if isinstance(part.found_inf, float):
+                self._applied(watched, part, not part.found_inf)
+            # else the device knows; the reporter counts when it is told.
+        else:
+            self._applied(watched, part, part.num_calls > self._applied_before)
+
+    def _applied(self, watched: WatchedOptimizer, part: OptimizerAttempt, applied: bool) -> None:
+        part.num_applied += int(applied)
+
+    def _read_flag(self, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
+        state = self._watched.state(watched.optimizer)
+        flags = list(state["found_inf_per_device"].values()) if state else []
+        if len(flags) == 1:
+            part.found_inf = self._watcher.rings.value(flags[0])
+        elif flags:
+            first = flags[0].device
+            part.found_inf = self._watcher.rings.value(sum(flag.to(first, non_blocking=True) for flag in flags))
+
+    def _before_update(self, new_scale: Any) -> None:
+        watcher = self._watcher
+        if new_scale is not None and watcher.clock.phase is not Phase.OPEN:
+            return  # sets the scale between attempts; it is no attempt
+        part = watcher.attempt_for_work().scalers[self._watched.index]
+        part.touched = part.updated = True
+        part.was_set = new_scale is not None
+        scale = self._watched.scaler._scale
+        part.scale = None if scale is None else watcher.rings.value(scale)
+        if watcher._inside_scaler_step is not None:  # adopted in the middle of its step
+            self._after_step(watcher._inside_scaler_step)
+
+    def _after_update(self, new_scale: Any) -> None:
+        watcher = self._watcher
+        scaler = self._watched.scaler
+        part = watcher.attempt.scalers[self._watched.index]
+        if not part.updated:
+            watcher.reporter.scale_was_set(watcher.clock.step, self._watched)
+            return
+        if scaler._scale is not None and scaler._growth_tracker is not None:
+            part.scale_next = watcher.rings.value(scaler._scale)
+            part.growth_tracker = watcher.rings.value(scaler._growth_tracker)
+        if self._watched.changed_settings():
+            watcher.reporter.facts.scalers()
+        if self._watched.index == 0:
+            watcher.complete()
+
+
+def _pre_hook(call: Callable[..., Any]) -> Callable[..., Any]:
+    def halfscope_before_step(optimizer: Any, args: Any, kwargs: Any) -> Any:
+        return None if torch.compiler.is_compiling() else call(optimizer, args, kwargs)
+
+    return halfscope_before_step
+
+
+def _post_hook(call: Callable[..., Any]) -> Callable[..., Any]:
+    def halfscope_after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not torch.compiler.is_compiling():
+            call(optimizer, args, kwargs)
+
+    return halfscope_after_step

@@ -1,0 +1,155 @@
+"""Gradient norm, and which layers are non-finite: one multi-tensor pass over an optimizer's gradients.
+
+Two ways to the same numbers: `read` for tensors in host memory, `capture` for a device, where nothing is read but
+norms are queued on the training stream. Neither changes a gradient or the state of autograd.
+Invariant: `grad.norm` is of the unscaled gradient and equals what `clip_grad_norm_` returns; where float32 squares
+would underflow or overflow it is recomputed in float64, and non-finite layers are found by looking at elements, not
+at norms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from halfscope.probes.spec import SeriesSpec
+
+SERIES = (
+    SeriesSpec(name="grad.norm", unit="1", labels=("optimizer",)),
+    SeriesSpec(name="grad.norm_clipped", unit="1", labels=("optimizer",)),
+)
+
+SMALLEST_TRUSTED_NORM = 1e-15
+LARGEST_TRUSTED_NORM = 1e15
+"""A float32 norm outside of these is recomputed: squares of 1e-24 read 0 in float32, of 1e20 infinity."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostNorm:
+    """Norm of gradients in host memory."""
+
+    norm: float
+    """Global L2 norm, divided by the scale."""
+    nonfinite: tuple[int, ...]
+    """Positions, in the list that was given, of gradients that hold an infinity or a NaN."""
+
+
+def read(grads: Sequence[torch.Tensor], divide_by: float = 1.0) -> HostNorm | None:
+    """Global L2 norm of gradients in host memory.
+
+    Args:
+        grads: dense or sparse, any floating dtype; at least one.
+        divide_by: the loss scale still on them.
+
+    Returns:
+        None where no tensor is of a kind whose norm can be told (integer, meta, quantised).
+    """
+    was_enabled = torch.is_grad_enabled()
+    # A gradient made with create_graph=True has a graph of its own, which must not grow by our reading.
+    torch._C._set_grad_enabled(False)
+    try:
+        norm = _read_fast(grads)
+        if norm is not None:
+            norm = norm / divide_by if divide_by != 1.0 else norm
+            if SMALLEST_TRUSTED_NORM <= norm <= LARGEST_TRUSTED_NORM:
+                return HostNorm(norm=norm, nonfinite=())
+        return _read_carefully(grads, divide_by)
+    finally:
+        torch._C._set_grad_enabled(was_enabled)
+
+
+def capture(grads: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """L2 norms of gradients on one device, as a float64 vector on that device; launches kernels and reads nothing.
+
+    float64 from the start: on a device a later second look is not possible, and one read of the gradients is what it
+    costs.
+
+    Returns:
+        None where a gradient is of a kind that cannot be read without waiting for the device.
+    """
+    was_enabled = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(False)
+    try:
+        values = [_values(grad) for grad in grads]
+        dense = [value for value in values if value is not None]
+        if len(dense) != len(values) or not dense:
+            return None
+        return torch.stack(torch._foreach_norm(dense, 2, dtype=torch.float64))
+    finally:
+        torch._C._set_grad_enabled(was_enabled)
+
+
+def nonfinite_positions(norms: Sequence[float]) -> tuple[int, ...]:
+    """Positions of the layers whose float64 norm is not finite: of float32 and narrower gradients exactly the
+    non-finite."""
+    return tuple(at for at, norm in enumerate(norms) if not math.isfinite(norm))
+
+
+def total(norms: Sequence[float], divide_by: float = 1.0) -> float:
+    """Global norm from per-layer norms."""
+    return math.sqrt(sum(norm * norm for norm in norms)) / divide_by
+
+
+def byte_size(tensor: torch.Tensor) -> int:
+    """Bytes that a tensor's elements take; for a sparse one indices and values."""
+    if tensor.layout is torch.sparse_coo:
+        return byte_size(tensor._values()) + byte_size(tensor._indices())
+    return tensor.numel() * tensor.element_size()
+
+
+def _read_fast(grads: Sequence[torch.Tensor]) -> float | None:
+    """The very computation of `clip_grad_norm_`, so the result is the same to the last bit; None where it does not
+    apply."""
+    try:
+        norms = torch._foreach_norm(grads)  # type: ignore[arg-type]
+        if norms[0].dtype is not torch.float32 and norms[0].dtype is not torch.float64:
+            return None
+        result: float = torch.linalg.vector_norm(torch.stack(norms)).item()
+        return result
+    except (RuntimeError, TypeError, NotImplementedError):
+        # Sparse, mixed or exotic tensors: the careful way deals with them one by one.
+        return None
+
+
+def _read_carefully(grads: Sequence[torch.Tensor], divide_by: float) -> HostNorm | None:
+    norms: list[float] = []
+    nonfinite: list[int] = []
+    for at, grad in enumerate(grads):
+        values = _values(grad)
+        if values is None:
+            continue
+        norm = torch.linalg.vector_norm(values, dtype=torch.float64).item()
+        if not math.isfinite(norm) and not bool(torch.isfinite(values).all()):
+            nonfinite.append(at)
+        norms.append(norm)
+    if not norms:
+        return None
+    return HostNorm(norm=total(norms, divide_by), nonfinite=tuple(nonfinite))
+
+
+def _values(grad: torch.Tensor) -> torch.Tensor | None:
+    """The elements of a gradient as a dense real floating tensor; None where there is no such thing.
+
+    Of a sharded (DTensor) gradient this rank's part: asking for the whole would be a collective.
+    """
+    local = getattr(grad, "to_local", None)
+    if local is not None:
+        grad = local()
+    if grad.layout is torch.sparse_coo:
+        if not grad.is_coalesced():
+            if grad.device.type != "cpu":
+                return None  # coalescing counts duplicates on the host, which waits for the device
+            grad = grad.coalesce()
+        grad = grad._values()
+    elif grad.layout is not torch.strided:
+        return None
+    if grad.is_complex():
+        grad = torch.view_as_real(grad)
+    if grad.device.type == "meta" or grad.is_quantized or not grad.is_floating_point():
+        return None
+    if grad.element_size() == 1:
+        return grad.float()  # FP8 has no arithmetic of its own
+    return grad
