@@ -225,4 +225,4 @@ def _ensure_sender(directory: Path, server: str | None) -> None:
 def _drain(settings: AgentConfig) -> None:
     from halfscope.send import drain
 
-    drain(settings.run_id, settings.stream, DRAIN_S)
+    drain(settings.run_id, settings.stream, DRAIN_S, directory=settings.directory)

@@ -138,10 +138,10 @@ def _cuda() -> dict[str, Any]:
         return {}
     nccl = None
     if hasattr(torch.cuda, "nccl") and torch.distributed.is_available() and torch.distributed.is_nccl_available():
-        nccl = ".".join(str(part) for part in torch.cuda.nccl.version())
+        nccl = ".".join(str(part) for part in torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
     return {
         "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
+        "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
         "nccl": nccl,
         "num_devices": torch.cuda.device_count(),
     }

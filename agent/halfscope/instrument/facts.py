@@ -88,10 +88,8 @@ class FactTeller:
 
     def memory(self) -> None:
         """A step was applied: optimizer state exists now."""
-        if not self._memory_told:
-            self._memory_told = True
-            optimizers = [watched.optimizer for watched in self._optimizers]
-            self._recorder.facts({"memory": memory.training_bytes(self._models.values(), optimizers)})
+        optimizers = [watched.optimizer for watched in self._optimizers]
+        self._recorder.facts({"memory": memory.training_bytes(self._models.values(), optimizers)})
 
     def samples_source(self, source: str) -> None:
         """Whether samples per step are `declared` or `inferred`."""

@@ -60,7 +60,8 @@ class BackwardOrder:
         for parameter in parameters:
             if parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._handles:
                 self._parameters[id(parameter)] = parameter
-                self._handles[id(parameter)] = parameter.register_post_accumulate_grad_hook(self._reached)
+                register: Any = parameter.register_post_accumulate_grad_hook
+                self._handles[id(parameter)] = register(self._reached)
 
     def settle(self) -> None:
         """After the first attempt: the order is known, and one hook (of the parameter reached first) is enough."""
@@ -89,4 +90,4 @@ class BackwardOrder:
         self._handles.pop(key).remove()
         hooks = getattr(parameter, "_post_accumulate_grad_hooks", None)
         if hooks is not None and not hooks:
-            parameter._post_accumulate_grad_hooks = None  # type: ignore[attr-defined]
+            parameter._post_accumulate_grad_hooks = None  # type: ignore[assignment]

@@ -79,6 +79,10 @@ class Reporter:
         """`update(new_scale)` was called between two attempts."""
         self._recorder.event("scale_set", step, attributes={"scaler": scaler.name})
 
+    def training_bytes(self) -> None:
+        """An optimizer has stepped: gradients are still there, and its state exists now."""
+        self._training_bytes()
+
     def judge(self, attempt: Attempt) -> None:
         """Tells the events of a completed attempt whose values are on the host."""
         self._judge.attempt(attempt)
@@ -101,5 +105,3 @@ class Reporter:
             self._memory_read_s = now_s
             memory_row = self._memory_values(self.facts.device)
         self._rows.write(attempt, self._judge.num_steps, memory_row or [])
-        if any(part.num_applied for part in attempt.optimizers):
-            self._training_bytes()

@@ -19,6 +19,7 @@ from halfscope.instrument import clipping, forward, precision
 from halfscope.instrument import scaler as scaler_hooks
 from halfscope.instrument.adopt import calling_scaler
 from halfscope.instrument.attempt import Attempt, GradientReading, OptimizerAttempt, Point, ScalerAttempt, Value
+from halfscope.instrument.device import Slot
 from halfscope.instrument.origin import BackwardOrder
 from halfscope.instrument.report import Reporter
 from halfscope.instrument.rings import Rings
@@ -58,6 +59,7 @@ class Watcher:
         self._last_completed_ns: int | None = None
         self._own_ns_before = 0
         self._first_told = False
+        self._bytes_told = False
         self._forward_seen = False
         self._adoption_checks = [0] * len(optimizers)
         self._handles: list[Any] = []
@@ -292,11 +294,11 @@ class Watcher:
         else:
             part.clipped_norms = [slot for _, slot in self._capture(grads)]
 
-    def _capture(self, grads: Sequence[torch.Tensor]) -> list[tuple[Sequence[int], Any]]:
+    def _capture(self, grads: Sequence[torch.Tensor]) -> list[tuple[Sequence[int], Slot]]:
         by_device: dict[torch.device, list[int]] = {}
         for at, grad in enumerate(grads):
             by_device.setdefault(grad.device, []).append(at)
-        captured = []
+        captured: list[tuple[Sequence[int], Slot]] = []
         for positions in by_device.values():
             norms = gradients.capture([grads[at] for at in positions])
             slot = None if norms is None else self.rings.put(norms)
@@ -328,6 +330,9 @@ class Watcher:
         self._last_completed_ns = now_ns
         attempt.inferred_samples = self._pending_samples
         self._pending_samples, self._forward_counted = 0, False
+        if not self._bytes_told and any(part.num_calls for part in attempt.optimizers):
+            self._bytes_told = True
+            self.reporter.training_bytes()
         if not self.rings.used and not self._queue:
             self.reporter.judge(attempt)
         if not self._first_told:
