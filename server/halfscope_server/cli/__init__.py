@@ -70,8 +70,8 @@ class Format(StrEnum):
     csv = "csv"
 
 
-@app.command()
-def serve(
+@app.command("serve")
+def serve_command(
     host: Host = None,
     port: Port = None,
     database_url: DatabaseUrl = None,
@@ -86,7 +86,7 @@ def serve(
 ) -> None:
     """Start the server: take in trainings, serve the web app."""
     with _reported():
-        from halfscope_server.cli import serve as serving
+        from halfscope_server.cli import serve
 
         settings = from_environment(
             host=host,
@@ -95,11 +95,11 @@ def serve(
             allow_hosts=tuple(name.lower() for name in allow_host) if allow_host else None,
             root_path=None if root_path is None else "/" + root_path.strip("/") if root_path.strip("/") else "",
         )
-        serving.run(settings, say=_say, open_browser=not no_browser)
+        serve.run(settings, say=_say, open_browser=not no_browser)
 
 
-@app.command()
-def demo(
+@app.command("demo")
+def demo_command(
     headless: Annotated[
         bool, typer.Option("--headless", help="End when the trainings have, and print what was recorded.")
     ] = False,
@@ -114,9 +114,9 @@ def demo(
 ) -> None:
     """Start the server and watch real trainings live."""
     with _reported():
-        from halfscope_server.cli import demo as show
+        from halfscope_server.cli import demo
 
-        show.run(
+        demo.run(
             from_environment(port=port),
             say=_say,
             headless=headless,
@@ -127,7 +127,7 @@ def demo(
 
 
 @app.command("open")
-def open_(server: Server = "", no_browser: NoBrowser = False) -> None:
+def open_command(server: Server = "", no_browser: NoBrowser = False) -> None:
     """Print a new sign-in link for the running server, and open it."""
     with _reported():
         target = client.find(from_environment(), server)
@@ -137,24 +137,24 @@ def open_(server: Server = "", no_browser: NoBrowser = False) -> None:
             webbrowser.open(link)
 
 
-@app.command()
-def runs(
+@app.command("runs")
+def runs_command(
     as_json: Annotated[bool, typer.Option("--json", help="As a JSON list.")] = False,
     server: Server = "",
     database_url: DatabaseUrl = None,
 ) -> None:
     """List the runs."""
     with _reported():
-        from halfscope_server.cli import runs as listing
+        from halfscope_server.cli import runs
 
-        found = listing.list_runs(
+        found = runs.list_runs(
             from_environment(database_url=database_url), server=server, direct=database_url is not None
         )
-        _say(listing.as_json(found) if as_json else listing.as_table(found))
+        _say(runs.as_json(found) if as_json else runs.as_table(found))
 
 
-@app.command()
-def export(
+@app.command("export")
+def export_command(
     run: Annotated[str, typer.Argument(help="Id of a run, the beginning of one, or a name that only one run has.")],
     series: Annotated[
         str, typer.Option("--series", help="Only points of series whose name fits this glob, for example 'amp.*'.")
@@ -168,9 +168,9 @@ def export(
 ) -> None:
     """Write a run's rows to standard output."""
     with _reported():
-        from halfscope_server.cli import runs as listing
+        from halfscope_server.cli import runs
 
-        listing.export(
+        runs.export(
             from_environment(database_url=database_url),
             run,
             kinds=[each.value for each in kind or ()],
@@ -182,8 +182,8 @@ def export(
         )
 
 
-@app.command(hidden=True)
-def openapi(path: Annotated[Path, typer.Argument(help="File to write.")] = Path("web/openapi.json")) -> None:
+@app.command("openapi", hidden=True)
+def openapi_command(path: Annotated[Path, typer.Argument(help="File to write.")] = Path("web/openapi.json")) -> None:
     """Write the OpenAPI document of this version."""
     with _reported():
         from halfscope_server.openapi import write
@@ -226,7 +226,8 @@ def _reported() -> Iterator[None]:
         sys.stdout = None
         raise typer.Exit(0) from None
     except (client.ClientError, DemoError, ServerError, ValueError, OSError) as error:
-        print(f"halfscope: {error}", file=sys.stderr)
+        said = error.strerror if isinstance(error, OSError) and error.strerror and not error.filename else error
+        print(f"halfscope: {said}", file=sys.stderr)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

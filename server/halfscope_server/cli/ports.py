@@ -40,7 +40,12 @@ def listen(host: str, port: int) -> Bound:
         return Bound(listener=listener, port=listener.getsockname()[1], taken_by="")
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
-            raise
+            # OSError picks its subclass by the number; the text is ours.
+            raise OSError(
+                error.errno,
+                f"{host} port {port} cannot be listened on ({error.strerror}); expected an address of this machine, "
+                "such as 127.0.0.1, and a port above 1023",
+            ) from error
     owner = describe_owner(port)
     for candidate in (*range(port + 1, min(port + 1 + NUM_NEXT_PORTS, 65536)), 0):
         try:

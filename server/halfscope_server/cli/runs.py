@@ -6,20 +6,14 @@ Must not import the app. Invariant: both ways give the same rows, byte for byte.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 from urllib.parse import quote
 
 from halfscope_server.api.rows import ExportFormat, chosen_kinds, encode
 from halfscope_server.cli import client
 from halfscope_server.errors import NotFound
-from halfscope_server.query.export import export_rows
-from halfscope_server.query.states import precision_of
-from halfscope_server.query.view import Views
 from halfscope_server.settings import Settings
-from halfscope_server.store.store import Store
-from halfscope_server.store.types import RunRow
 
 COLUMNS = ("id", "name", "project", "state", "precision", "attempts", "last_step")
 """What `runs` tells of each run, in this order."""
@@ -35,11 +29,9 @@ def list_runs(settings: Settings, *, server: str = "", direct: bool = False) -> 
         direct: read the database of the settings, without any server.
     """
     if direct:
-        with _reading(settings) as store:
-            rows = sorted(
-                store.list_runs(), key=lambda row: (row.state not in ("live", "waiting"), -row.created_us, row.run_id)
-            )
-            return [_listed(row) for row in rows]
+        from halfscope_server.cli.direct import list_runs as read_runs
+
+        return read_runs(settings)
     found = client.get_json(client.find(settings, server), "/api/v1/runs?strip_bins=10")
     return [{column: run[column] for column in COLUMNS} for run in found["runs"]]
 
@@ -85,11 +77,11 @@ def export(
     chosen = chosen_kinds(kinds, series=series, format=format)
     run_id = identify(run, list_runs(settings, server=server, direct=direct))
     if direct:
-        with _reading(settings) as store:
-            view = Views(store).get(run_id)
-            if view is None:
-                raise NotFound(f"the run {run_id} was deleted just now")
-            for chunk in encode(export_rows(view, series=series or "*", kinds=chosen), format, kind=chosen[0]):
+        # Only this way needs the store's libraries, which take a second to load.
+        from halfscope_server.cli.direct import rows_of
+
+        with rows_of(settings, run_id, series=series or "*", kinds=chosen) as rows:
+            for chunk in encode(rows, format, kind=chosen[0]):
                 out.write(chunk)
     else:
         query = {"kind": list(chosen), "series": series, "format": format}
@@ -118,27 +110,6 @@ def identify(run: str, runs: Sequence[Listed]) -> str:
     if found:
         raise NotFound(f"{len(found)} runs are called {run!r}: {', '.join(found[:5])}; give one of these ids")
     raise NotFound(f"there is no run {run!r}; `halfscope runs` lists those that are")
-
-
-@contextmanager
-def _reading(settings: Settings) -> Iterator[Store]:
-    store = Store.open(settings.database, read_only=True)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-def _listed(row: RunRow) -> Listed:
-    return {
-        "id": row.run_id,
-        "name": row.name,
-        "project": row.project,
-        "state": row.state,
-        "precision": precision_of(row),
-        "attempts": row.num_attempts,
-        "last_step": row.last_step,
-    }
 
 
 def _cell(value: Any) -> str:

@@ -109,30 +109,3 @@ def test_token_survives_a_restart(tmp_path: Path, serve: Callable[..., Any]) -> 
     with serve(tmp_path, "--port", "0") as server:
         assert server.token == token
         assert _get(f"{server.url}/api/v1/server", token)["database"] == "sqlite"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (("serve", "--port", "http"), 2, "not a valid"),
-        (("serve", "--database-url", "mysql://x/y"), 1, "expected sqlite:////absolute/path.db"),
-        (("serve", "--host", "192.0.2.1"), 1, "192.0.2.1"),
-        (("export", "nothing"), 1, "halfscope serve"),
-        (("open",), 1, "halfscope serve"),
-        (("runs", "--database-url", "sqlite:////nonexistent/x.db"), 1, "there is no database"),
-    ],
-)
-def test_mistakes_end_in_one_line(
-    tmp_path: Path,
-    run_command: Callable[..., subprocess.CompletedProcess[str]],
-    arguments: tuple[str, ...],
-    code: int,
-    words: str,
-) -> None:
-    """What was seen, what to do, and no traceback. No server runs on port 1, which stands for the default here."""
-    extra = ("--server", "http://127.0.0.1:1") if arguments[0] in ("export", "open") else ()
-    done = run_command(tmp_path, *arguments, *extra)
-    assert done.returncode == code
-    assert words in done.stderr.replace("\n", " ")
-    assert "Traceback" not in done.stderr
-    assert "\x1b" not in done.stdout + done.stderr
