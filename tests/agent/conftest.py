@@ -133,7 +133,8 @@ class NetworkServer:
             else ThreadingHTTPServer(("127.0.0.1", port), self._http_handler())
         )
         self.port = int(self._server.socket.getsockname()[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        poll = () if websockets else (0.02,)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=poll, daemon=True)
         self._thread.start()
 
     @property

@@ -54,7 +54,7 @@ def _before(place: StreamPlace, at: int) -> tuple[Start | None, list[Series], in
     start: Start | None = None
     series: dict[int, Series] = {}
     step: int | None = None
-    held = [first for first in place.segments() if first <= at]
+    held = [first for first in place.segments() if first < at]
     with contextlib.closing(JournalReader(place, held[-1] if held else at)) as reader:
         for entry in reader.read():
             if entry.seq >= at and step is not None:

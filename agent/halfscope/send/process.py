@@ -133,7 +133,7 @@ def drain(run_id: str, stream: str, timeout_s: float = 2.0, *, directory: Path |
     while not _is_settled(place):
         _reap()
         now = status(directory)
-        if now.state == "none" and not _spawned:
+        if now.state == "none" and directory not in _spawned:
             return _ship_here(place, deadline_s - time.monotonic())
         if now.state in ("unauthorized", "refused"):
             log.warning(
@@ -182,31 +182,31 @@ def _spawn(directory: Path, server: str | None) -> None:
     if package_root.name not in ("site-packages", "dist-packages"):
         # A source tree, found by a path that only this process may know.
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package_root), environ.get("PYTHONPATH", "")]))
-    _spawned.append(
-        subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env=environ,
-        )
+    _spawned[directory] = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env=environ,
     )
 
 
 _servers: dict[Path, str | None] = {}
 """The server that `ensure_sender` was given for a directory: where `drain` ships to when no sender runs."""
-_spawned: list[subprocess.Popen[bytes]] = []
+_spawned: dict[Path, subprocess.Popen[bytes]] = {}
 """Senders started by this process, so that one that has ended does not stay as a zombie."""
 
 
 def _reap() -> None:
-    _spawned[:] = [process for process in _spawned if process.poll() is None]
+    for directory, process in list(_spawned.items()):
+        if process.poll() is not None:
+            del _spawned[directory]
 
 
 def _let_live() -> None:
     """At exit: a sender outlives us on purpose, and Popen's finalizer need not warn that it still runs."""
-    for process in _spawned:
+    for process in _spawned.values():
         process.returncode = 0
 
 

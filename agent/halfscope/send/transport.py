@@ -6,6 +6,7 @@ comes out as a `TransportError`, after which the transport is only good for clos
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
 import struct
@@ -13,7 +14,7 @@ import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from http.client import HTTPException
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.error import HTTPError, URLError
 
 import msgspec
@@ -82,7 +83,8 @@ class WebsocketTransport:
     """One frame per binary message; the library's thread answers and sends pings."""
 
     def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
-        self._connection = _connect(endpoint, timeout_s)
+        self._stack = contextlib.ExitStack()
+        self._connection = _enter(self._stack, endpoint, timeout_s)
 
     def send(self, frames: Sequence[AgentFrame]) -> None:
         try:
@@ -106,7 +108,7 @@ class WebsocketTransport:
                 frames += _decoded(message)
 
     def close(self) -> None:
-        self._connection.close()
+        self._stack.close()
 
 
 class HttpTransport:
@@ -177,14 +179,15 @@ def tls_context(environ: Mapping[str, str] | None = None) -> ssl.SSLContext:
     return context
 
 
-def _connect(endpoint: Endpoint, timeout_s: float) -> ClientConnection:
+def _enter(stack: contextlib.ExitStack, endpoint: Endpoint, timeout_s: float) -> ClientConnection:
     try:
-        return connect(
+        connection = connect(
             endpoint.websocket_url,
             subprotocols=[Subprotocol(PROTOCOL)],
             additional_headers=_authorization(endpoint),
             # Bodies are compressed already.
             compression=None,
+            create_connection=_Connection,
             ssl=tls_context() if endpoint.websocket_url.startswith("wss:") else None,
             # A proxy of the environment is never for this machine itself.
             proxy=None if endpoint.is_local else True,
@@ -194,6 +197,8 @@ def _connect(endpoint: Endpoint, timeout_s: float) -> ClientConnection:
             close_timeout=CLOSE_TIMEOUT_S,
             max_size=MAX_FRAME_BYTES,
         )
+        # Before version 17 of the library the first line connects, since then this one.
+        return stack.enter_context(connection)
     except InvalidStatus as error:
         status = error.response.status_code
         if status in (401, 403):
@@ -204,6 +209,18 @@ def _connect(endpoint: Endpoint, timeout_s: float) -> ClientConnection:
     except (WebSocketException, InvalidURI, ImportError, OSError) as error:
         # ImportError: a SOCKS proxy, for which the library wants a package that we do not bring.
         raise TransportError(_reason(error)) from error
+
+
+class _Connection(ClientConnection):
+    """Takes a redirect for a refusal: the library would follow it to another host, and show the token there."""
+
+    def handshake(self, *arguments: Any, **named: Any) -> None:
+        try:
+            super().handshake(*arguments, **named)
+        except InvalidStatus as error:
+            if 300 <= error.response.status_code < 400:
+                raise UpgradeRefusedError(f"a redirect ({error.response.status_code})") from error
+            raise
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -26,6 +26,8 @@ here."""
 HELLO_TIMEOUT_S = 20.0
 ACK_TIMEOUT_S = 60.0
 """A server that answers pings but commits nothing for so long is left and greeted anew."""
+REFUSED_BATCH_RETRY_S = 0.1
+"""After `bad_batch` and `too_large` less is tried, so that the one record at fault is found: no reason to wait long."""
 VERSION_RETRY_S = 600.0
 """After `version`: somebody has to install something first."""
 
@@ -285,7 +287,7 @@ class AgentSession:
             return []  # the rest of what was sent before the first refusal: answered already
         oldest = stream.unacked[0] if stream.unacked else None
         if frame.code in ("bad_batch", "too_large") and oldest is not None:
-            self._wait(stream, now_s, frame.retry_after_s or None)
+            self._wait(stream, now_s, frame.retry_after_s or REFUSED_BATCH_RETRY_S)
             return [
                 BatchRefused(
                     key=key,
