@@ -177,7 +177,7 @@ def check_sender(directory: Path) -> Finding:
         place for place in streams if any(bool(ack.ended) or ack.gone for ack in read_acks(place.acks).servers.values())
     ]
     num_waiting = len(streams) - len(settled)
-    num_live = sum(is_locked(place.lock) for place in streams)
+    num_live = sum(bool(is_locked(place.lock)) for place in streams)
     sender = status(directory)
     found = f"{num_waiting} of {len(streams)} journals not wholly shipped, {num_live} being written"
     if sender.state == "none":
