@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import secrets
 
+import anyio
 import orjson
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from pydantic import TypeAdapter, ValidationError
@@ -23,6 +24,7 @@ from halfscope_server.live import Hub, Request, RunRequest, RunsRequest, Subscri
 router = APIRouter()
 
 MAX_MESSAGE_CHARS = 65_536
+CLOSE_GOING_AWAY = 1001
 CLOSE_TRY_AGAIN_LATER = 1013
 
 _client_message: TypeAdapter[WatchRuns | WatchRun | Unwatch] = TypeAdapter(ClientMessage)
@@ -37,17 +39,13 @@ async def live(websocket: WebSocket, services: ServicesNow) -> None:
         await websocket.close(CLOSE_TRY_AGAIN_LATER, "too many viewers; HALFSCOPE_MAX_LIVE_CLIENTS allows more")
         return
     connection = _Connection(websocket, hub.subscribe())
-    sending = asyncio.create_task(connection.send())
-    receiving = asyncio.create_task(connection.receive())
     try:
-        await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.send)
+            await connection.receive()
+            tasks.cancel_scope.cancel()
     finally:
         connection.subscription.close()
-        for task in (sending, receiving):
-            task.cancel()
-        for result in await asyncio.gather(sending, receiving, return_exceptions=True):
-            if isinstance(result, Exception) and not isinstance(result, WebSocketDisconnect):
-                raise result
 
 
 class _Connection:
@@ -60,11 +58,12 @@ class _Connection:
 
     async def send(self) -> None:
         """Hands on what the hub has, for as long as the subscription lives."""
-        while messages := await self.subscription.next():
-            for message in messages:
-                await self._put(orjson.dumps(message, option=orjson.OPT_SERIALIZE_NUMPY).decode())
-        with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # the viewer may be gone already
-            await self._websocket.close(1001, "the server is stopping")
+        # A viewer that has gone is noticed here or by receive, which then ends both.
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            while messages := await self.subscription.next():
+                for message in messages:
+                    await self._put(orjson.dumps(message, option=orjson.OPT_SERIALIZE_NUMPY).decode())
+            await self._websocket.close(CLOSE_GOING_AWAY, "the server is stopping")
 
     async def receive(self) -> None:
         """Takes requests; one that cannot be understood is answered, and the one before stays."""
@@ -74,8 +73,9 @@ class _Connection:
                 return
             try:
                 self.subscription.watch(_request(message.get("text") or ""))
-            except (ValidationError, ValueError) as error:
-                await self._put(_refusal(error).model_dump_json())
+            except ValueError as error:  # pydantic's ValidationError is one
+                with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+                    await self._put(_refusal(error).model_dump_json())
 
     async def _put(self, text: str) -> None:
         async with self._lock:

@@ -361,8 +361,8 @@ class Window(Model):
     """Which part, and how it is drawn. `first`/`last` None: the whole run, following its end."""
 
     x: Literal["step", "time"] = "step"
-    first: float | None = None
-    last: float | None = None
+    first: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    last: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """In steps, or in microseconds since the epoch when x is `time`."""
     y: Literal["linear", "log", "auto"] = "auto"
     smooth: Annotated[float, Field(ge=0, lt=1)] = 0.0

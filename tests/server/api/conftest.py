@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 from halfscope.wire import codec
 from halfscope.wire.messages import (
-    GENESIS_DIGEST,
+    Ack,
+    AgentFrame,
     Batch,
     Column,
     Declare,
@@ -22,6 +24,7 @@ from halfscope.wire.messages import (
     Points,
     Record,
     Series,
+    ServerFrame,
     Start,
     StreamInfo,
     Welcome,
@@ -40,19 +43,46 @@ NUM_STEPS = 200
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
-def record_run(store: Store, run_id: str, records: Sequence[Record], *, stream: str = "00aa00aa00aa00aa") -> None:
-    """Commits records as an agent's journal would bring them."""
-    now_us = START_US + NUM_STEPS * 100_000
-    welcome = store.grant(Hello(run_id, stream, StreamInfo(host="box", pid=1, started_us=START_US)), now_us=now_us)
-    assert isinstance(welcome, Welcome)
+NOW_US = START_US + NUM_STEPS * 100_000
+
+
+def make_batch(welcome: Welcome, records: Sequence[Record]) -> Batch:
+    """Records as the batch that comes next in a stream."""
     payloads = [codec.encode(record) for record in records]
-    digest = GENESIS_DIGEST
+    digest = welcome.digest
     for payload in payloads:
         digest = codec.chain(digest, payload)
     raw_bytes, body = codec.pack_body(payloads)
-    batch = Batch(run_id, stream, welcome.epoch, welcome.next, len(payloads), digest, raw_bytes, body)
-    result = store.commit([batch], now_us=now_us)
-    assert not result.refused
+    return Batch(welcome.run_id, welcome.stream, welcome.epoch, welcome.next, len(payloads), digest, raw_bytes, body)
+
+
+def record_run(store: Store, run_id: str, records: Sequence[Record], *, stream: str = "00aa00aa00aa00aa") -> None:
+    """Commits records as an agent's journal would bring them."""
+    welcome = store.grant(Hello(run_id, stream, StreamInfo(host="box", pid=1, started_us=START_US)), now_us=NOW_US)
+    assert isinstance(welcome, Welcome)
+    assert not store.commit([make_batch(welcome, records)], now_us=NOW_US).refused
+
+
+def send_run(client: TestClient, run_id: str, records: Sequence[Record], *, stream: str = "00aa00aa00aa00aa") -> None:
+    """Sends records over `POST /api/v1/ingest`, as an agent does where websockets are blocked."""
+
+    def exchange(frame: AgentFrame) -> list[ServerFrame]:
+        data = codec.encode(frame)
+        response = client.post("/api/v1/ingest", content=struct.pack("<I", len(data)) + data)
+        assert response.status_code == 200, response.text
+        answers, rest = [], response.content
+        while rest:
+            (size,) = struct.unpack_from("<I", rest)
+            answers.append(codec.decode_server_frame(rest[4 : 4 + size]))
+            rest = rest[4 + size :]
+        return answers
+
+    (welcome,) = exchange(Hello(run_id, stream, StreamInfo(host="box", pid=1, started_us=START_US)))
+    assert isinstance(welcome, Welcome)
+    batch = make_batch(welcome, records)
+    (ack,) = exchange(batch)
+    assert isinstance(ack, Ack)
+    assert ack.next == batch.first + batch.count
 
 
 def sample_records(*, name: str = "fp16-cnn", project: str = "digits", ended: bool = True) -> list[Record]:
@@ -115,27 +145,45 @@ def token() -> str:
     return TOKEN
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def opened() -> Callable[[Settings], AbstractContextManager[tuple[Services, TestClient]]]:
     """Opens a server with settings of the test's own."""
     return serving
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def record() -> Callable[..., None]:
     """`record_run`, and with it any records."""
     return record_run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def send() -> Callable[..., None]:
+    """`send_run`."""
+    return send_run
+
+
+@pytest.fixture(scope="session")
 def make_records() -> Callable[..., list[Record]]:
     """`sample_records`."""
     return sample_records
 
 
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database with all tables, to copy: migrating costs more than most tests here."""
+    database = tmp_path_factory.mktemp("migrated") / "halfscope.db"
+    Store.open(f"sqlite:///{database}").close()
+    return database
+
+
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(home=tmp_path / "home")
+def settings(tmp_path: Path, migrated: Path) -> Settings:
+    """Of a server with a home of its own."""
+    home = tmp_path / "home"
+    home.mkdir()
+    shutil.copy(migrated, home / "halfscope.db")
+    return Settings(home=home)
 
 
 @pytest.fixture
@@ -143,6 +191,14 @@ def running(settings: Settings) -> Iterator[tuple[Services, TestClient]]:
     """An empty server."""
     with serving(settings) as parts:
         yield parts
+
+
+@pytest.fixture(scope="module")
+def reading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A server with one recorded run, shared by the tests of a module that change nothing."""
+    with serving(Settings(home=tmp_path_factory.mktemp("home"))) as (services, client):
+        record_run(services.store, RUN, sample_records())
+        yield client
 
 
 @pytest.fixture

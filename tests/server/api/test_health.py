@@ -1,0 +1,82 @@
+"""`/healthz` and `/metrics`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from halfscope_server.api import metrics
+from halfscope_server.api.services import Services
+from halfscope_server.errors import Unavailable
+from halfscope_server.store.store import Store
+from starlette.testclient import TestClient
+
+
+def test_healthy_server_says_so_to_anybody(stranger: TestClient) -> None:
+    """A container's health check has no token."""
+    response = stranger.get("/healthz")
+    assert response.status_code == 200
+    assert response.json() == {"ok": True, "database": "ok", "writer": "ok"}
+    assert stranger.head("/healthz").status_code == 200
+
+
+def test_stopped_writer_is_unhealthy(services: Services, client: TestClient) -> None:
+    """A server that takes nothing in any more must be restarted, whatever else still works."""
+    services.writer.stop()
+    response = client.get("/healthz")
+    assert response.status_code == 503
+    assert response.json()["ok"] is False
+    assert "restart" in response.json()["writer"]
+
+
+def test_database_that_takes_no_writes_is_not_described_to_strangers(
+    stranger: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its address and what ails it are for the log."""
+
+    def fail(self: Store, session_hash: str) -> bool:
+        raise Unavailable("postgresql://secret-host: no space left on device")
+
+    monkeypatch.setattr(Store, "delete_session", fail)
+    response = stranger.get("/healthz")
+    assert response.status_code == 503
+    assert response.json()["database"] == "unavailable"
+    assert "secret-host" not in response.text
+
+
+def _samples(client: TestClient) -> dict[str, float]:
+    text = client.get("/metrics").text
+    return {m[1]: float(m[2]) for m in re.finditer(r"^([a-z_]+(?:\{.*\})?) (\S+)$", text, re.MULTILINE)}
+
+
+def test_metrics_say_what_the_pages_say(client: TestClient, run_id: str) -> None:
+    """States, newest step, scale and skips by class of a run."""
+    found = _samples(client)
+    labels = f'name="fp16-cnn",project="digits",run="{run_id}"'
+    assert found['halfscope_runs{state="finished"}'] == 1
+    assert found['halfscope_runs{state="live"}'] == 0
+    assert found[f"halfscope_run_last_step{{{labels}}}"] == 199
+    assert found[f"halfscope_run_scale{{{labels}}}"] == 32768
+    assert found[f'halfscope_run_skips{{class="single",{labels}}}'] == 1
+    assert found["halfscope_live_clients"] == 0
+    assert found["halfscope_unexpected_errors_total"] == 0
+    assert "halfscope_ingest_points_total" in found
+
+
+def test_number_of_time_series_is_bounded(
+    services: Services,
+    client: TestClient,
+    record: Callable[..., None],
+    make_records: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many runs there are, only the last heard of have gauges of their own."""
+    monkeypatch.setattr(metrics, "MAX_RUNS", 3)
+    for number in range(5):
+        record(services.store, f"run{number:013d}", make_records()[:3])
+    found = _samples(client)
+    assert found['halfscope_runs{state="waiting"}'] == 5
+    skips = [name for name in found if name.startswith("halfscope_run_skips") and 'class="probe"' in name]
+    assert len(skips) == 3
