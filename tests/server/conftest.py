@@ -27,7 +27,14 @@ from halfscope.wire.messages import (
 )
 from halfscope_server.store.store import Store
 from halfscope_server.store.types import Applied, CommitResult
+from hypothesis import HealthCheck, settings
 from numpy.typing import ArrayLike
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile(
+    "shared machine", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("shared machine")
 
 BEGAN_US = 1_700_000_000_000_000
 STEP_US = 10_000
@@ -88,14 +95,22 @@ class RunWriter:
         self, name: str, steps: ArrayLike, values: ArrayLike, *, times_us: ArrayLike | None = None, **series: str
     ) -> None:
         """Values of one series; commits where a batch would grow too large."""
-        sid = self.series(name, **series)
+        self.columns(steps, {self.series(name, **series): values}, times_us=times_us)
+
+    def columns(self, steps: ArrayLike, columns: Mapping[int, ArrayLike], *, times_us: ArrayLike | None = None) -> None:
+        """Values of several series, by sid, at the same steps."""
         step = np.asarray(steps, "<i8")
-        value = np.broadcast_to(np.asarray(values, "<f8"), step.shape)
         time_us = BEGAN_US + step * STEP_US if times_us is None else np.asarray(times_us, "<i8")
+        value = {sid: np.broadcast_to(np.asarray(v, "<f8"), step.shape) for sid, v in columns.items()}
         for first in range(0, step.size, ROWS_PER_RECORD):
             part = slice(first, first + ROWS_PER_RECORD)
-            column = Column(sid, value[part].tobytes())
-            self.record(Points(step[part].tobytes(), time_us[part].astype("<i8").tobytes(), [column]))
+            self.record(
+                Points(
+                    step[part].tobytes(),
+                    time_us[part].astype("<i8").tobytes(),
+                    [Column(sid, v[part].tobytes()) for sid, v in value.items()],
+                )
+            )
             if step.size > ROWS_PER_RECORD:
                 self.commit()
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfscope_server.query.format import power_of_two
+from halfscope_server.query.format import superscript
 from halfscope_server.query.view import RunView
 from halfscope_server.query.window import Span, Window, grown
 
@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 LIVE_STATES = ("live", "waiting", "lost")
 MAX_SCALE_TICKS = 7
 _TINY = np.finfo(np.float64).tiny
+_HUGE = 1e307
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +90,13 @@ def linear_range(low: float, high: float, *, from_zero: bool = False) -> list[fl
     """A range around [low, high] whose ends lie on a coarse grid: it moves only when data leave it by much."""
     if from_zero and low >= 0:
         low = 0.0
+    if max(abs(low), abs(high)) > _HUGE:
+        # Near the ends of float64 there is no room for room.
+        return [low, high] if low < high else [low / 2, high] if low > 0 else [low, high / 2]
     extent = high - low
-    if not math.isfinite(extent):
-        # The two ends of float64: halves can be subtracted.
-        return [low, high]
     if extent <= max(abs(high), abs(low)) * 1e-12 or extent < _TINY:
         pad = abs(high) * 0.1 or 1.0
-        return [low - pad if not (from_zero and low == 0) else 0.0, high + pad]
+        return [max(0.0, low - pad) if low >= 0 else low - pad, high + pad]
     grid = 10.0 ** math.floor(math.log10(extent)) / 4
     while extent / grid > 16:
         grid *= 2
@@ -103,7 +104,7 @@ def linear_range(low: float, high: float, *, from_zero: bool = False) -> list[fl
     top = math.ceil((high + extent * 0.02) / grid) * grid
     if low >= 0:
         bottom = max(bottom, 0.0)  # What cannot be negative gets no room below zero.
-    return [max(bottom, -1.7e308), min(top, 1.7e308)]
+    return [bottom, top]
 
 
 def log_range(low: float, high: float) -> list[float]:
@@ -121,5 +122,5 @@ def scale_ticks(low_log2: float, high_log2: float) -> dict[str, Any]:
         "range": [bottom, top],
         "tickmode": "array",
         "tickvals": values,
-        "ticktext": [power_of_two(math.ldexp(1.0, value)) for value in values],
+        "ticktext": ["2" + superscript(str(value)) for value in values],
     }

@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]
 
 MAX_LINES = 8
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash")
+LARGEST = float(np.finfo(np.float64).max)
 LOG_RATIO = 1000.0
 """Largest over middle value from which on a linear axis would show one spike and a floor."""
 
@@ -207,9 +208,8 @@ class _YAxis:
     def values(self, value: Floats) -> tuple[NDArray[np.bool_], Floats]:
         """Which values this axis can draw, and as what."""
         keep = value > 0 if self.is_log else np.ones(value.size, np.bool_)
-        largest = np.finfo(np.float64).max
         with np.errstate(over="ignore"):
-            return keep, np.clip(value[keep] * self.unit.factor, -largest, largest)
+            return keep, np.clip(value[keep] * self.unit.factor, -LARGEST, LARGEST)
 
 
 def _y_axis(
@@ -218,12 +218,12 @@ def _y_axis(
     ends = [e for d in drawn if d.line is not None for e in (d.line.minimum, d.line.maximum) if e is not None]
     unit = axes.axis_unit(drawn[0].unit if drawn else "", max((abs(end) for end in ends), default=0.0))
     positive = _smallest_positive(drawn) if scale == "log" else None
-    axis = _YAxis(unit=unit, is_log=positive is not None, hover=f"%{{y:{unit.hover}}} {unit.words}".rstrip())
+    axis = _YAxis(unit=unit, is_log=positive is not None, hover=f"%{{y:{unit.hover}}} {escape(unit.words)}".rstrip())
     words = f"{title} ({unit.words})" if unit.words and unit.words not in title else title
     layout: dict[str, Any] = {"type": "log" if axis.is_log else "linear", "title": {"text": escape(words)}}
     if not ends:
         return axis, {**layout, "range": [0, 1]}
-    low, high = min(ends) * unit.factor, max(ends) * unit.factor
+    low, high = (min(max(end * unit.factor, -LARGEST), LARGEST) for end in (min(ends), max(ends)))
     if positive is not None:
         return axis, {**layout, "range": axes.log_range(positive * unit.factor, high), "exponentformat": "power"}
     if drawn and all(d.series.kind == "flag" for d in drawn):

@@ -137,6 +137,7 @@ def thin(step: Ints, time_us: Ints, value: Floats, limit: int = MAX_POINTS) -> C
         step: ascending.
         value: finite.
     """
+    assert limit >= 8, "tsdownsample panics with fewer than two stretches"
     if step.size <= limit:
         return Curve(step=step, time_us=time_us, value=value)
     kept = MinMaxDownsampler().downsample(  # type: ignore[no-untyped-call]
@@ -220,7 +221,9 @@ def smoothed(value: Floats, weight: float) -> Floats:
     average, mass = 0.0, 0.0
     for index, x in enumerate(value.tolist()):
         if x - x == 0:  # finite
-            average = weight * average + (1 - weight) * x
             mass = weight * mass + (1 - weight)
-        result[index] = average / mass if mass else np.nan
+            part = (1 - weight) / mass
+            # A weighted mean of two, never a difference: nothing overflows and it stays between them.
+            average = average * (1 - part) + x * part
+        result[index] = average if mass else np.nan
     return result

@@ -146,13 +146,14 @@ def _streak_reasons(view: RunView) -> list[_Reason]:
 
 def _streak_text(newest: Streak, num_skipped: int, word: str, view: RunView) -> str:
     """`a streak of skips since step 1,204 (88 skips)`, with its origin where that is known."""
-    if len(view.streaks) > 1:
-        text = f"{plural(len(view.streaks), 'streak')} of skips ({plural(num_skipped, 'skip')}), "
-        text += f"the last {word} step {integer(newest.first_step)}"
-    else:
-        text = f"a streak of skips {word} step {integer(newest.first_step)} ({plural(num_skipped, 'skip')})"
+    place = f"{word} step {integer(newest.first_step)}"
     if word == "from":
-        text += f" to {integer(newest.last_step)}"
+        place += f" to {integer(newest.last_step)}"
+    skips = plural(num_skipped, "skip")
+    if len(view.streaks) > 1:
+        text = f"{plural(len(view.streaks), 'streak')} of skips ({skips}), the last {place}"
+    else:
+        text = f"a streak of skips {place} ({skips})"
     origin = origin_words(newest.origin, newest.origin_layer).rstrip(".")
     return f"{text}; {origin[:1].lower()}{origin[1:]}" if origin else text
 

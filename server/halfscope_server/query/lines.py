@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from halfscope_server.query import downsample as down
 from halfscope_server.query.downsample import BadMarks, Band, Buckets, Curve
-from halfscope_server.query.view import ROLLUP_WIDTH, Piece, RunView
+from halfscope_server.query.view import ROLLUP_WIDTH, WIDE_ROLLUP, Piece, RunView
 from halfscope_server.query.window import MARK_PX, MAX_POINTS, Span, Window
 from halfscope_server.store.types import Points, Rollup, SeriesRow
 
@@ -91,6 +91,8 @@ def _read_line(view: RunView, series: SeriesRow, window: Window) -> Line | None:
     if window.x == "time":
         parts, ghosts = [_cut(part, window) for part in parts], [_cut(part, window) for part in ghosts]
     curve = _limit(_joined([part.curve for part in parts]), held)
+    if held:
+        curve = _reaching(view, series, span, shown, curve, window)
     band = _joined_band([part.band for part in parts if part.band is not None])
     if band is not None and band.step.size > MAX_POINTS:
         band = _thin_band(band)
@@ -288,6 +290,47 @@ def _limit(curve: Curve, held: bool) -> Curve:
     width = -(-int(step[-1] - step[0] + 1) // (NUM_BUCKETS // 2))
     corners = down.corners(down.bucketed(step, time, value, width), width)
     return corners if corners.size <= MAX_POINTS else down.thin(corners.step, corners.time_us, corners.value)
+
+
+def _reaching(view: RunView, series: SeriesRow, span: Span, pieces: list[Piece], curve: Curve, window: Window) -> Curve:
+    """A held value over the whole window: from what held before it, to its last step."""
+    steps, times, values = [curve.step], [curve.time_us], [curve.value]
+    clock_step, clock_time = view.clock
+
+    def time_at(step: int) -> NDArray[np.int64]:
+        return np.array([np.interp(step, clock_step, clock_time)]).astype(np.int64)
+
+    if pieces and (curve.size == 0 or curve.step[0] > span.first_step):
+        before = _held_before(view, series, pieces[0])
+        if before is not None:
+            steps.insert(0, np.array([span.first_step]))
+            times.insert(0, time_at(span.first_step))
+            values.insert(0, np.array([before]))
+    newest = next((value[-1] for value in reversed(values) if value.size), None)
+    reached = next((step[-1] for step in reversed(steps) if step.size), span.last_step)
+    if newest is not None and reached < span.last_step:
+        steps.append(np.array([span.last_step]))
+        times.append(time_at(span.last_step))
+        values.append(np.array([newest]))
+    return Curve(step=np.concatenate(steps), time_us=np.concatenate(times), value=np.concatenate(values))
+
+
+def _held_before(view: RunView, series: SeriesRow, piece: Piece) -> float | None:
+    """The newest finite value of a piece's attempt before it begins."""
+    first = piece.span.first_step
+    rollup = view.store.rollup(view.run_id, series.series_id, WIDE_ROLLUP, last_step=first - 1, attempt=piece.attempt)
+    for bucket in rollup.step[::-1].tolist():
+        points = view.store.points(
+            view.run_id,
+            series.series_id,
+            first_step=bucket,
+            last_step=min(first - 1, bucket + WIDE_ROLLUP - 1),
+            attempt=piece.attempt,
+        )
+        finite = points.value[np.isfinite(points.value)]
+        if finite.size:
+            return float(finite[-1])
+    return None
 
 
 def _smooth(parts: list[_Part], weight: float) -> Curve:
