@@ -243,7 +243,7 @@ class Hub:
         """A viewer has a new request: join its feed, and give it the present state without waiting for the feed's
         turn."""
         request = subscription.request
-        key = request.run if isinstance(request, RunRequest) else RUNS
+        key = _key(request)
         if subscription not in getattr(self._feeds.get(key), "viewers", ()):
             self._leave(subscription)
         if request is None:
@@ -272,7 +272,8 @@ class Hub:
 
     async def _serve(self, feed: _Feed, viewers: list[Subscription]) -> None:
         """Compute in a thread what these viewers have not got, and put it where they take it."""
-        asked = [(viewer, viewer.request) for viewer in viewers if viewer.request is not None]
+        # Some may have moved on to another run since this was scheduled.
+        asked = [(v, v.request) for v in viewers if v.request is not None and _key(v.request) == feed.key]
         if not asked or self._pool is None:
             return
         loop, pool = asyncio.get_running_loop(), self._pool
@@ -340,6 +341,11 @@ class _Answer:
         self, *, messages: dict[str, list[Message]], view: RunView | None = None, is_last: bool = False
     ) -> None:
         self.messages, self.view, self.is_last = messages, view, is_last
+
+
+def _key(request: Request | None) -> str:
+    """The feed that a request belongs to."""
+    return request.run if isinstance(request, RunRequest) else RUNS
 
 
 def _deliver(viewer: Subscription, answer: _Answer, at_s: float) -> None:

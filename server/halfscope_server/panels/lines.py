@@ -225,7 +225,8 @@ def _y_axis(
         return axis, {**layout, "range": [0, 1]}
     low, high = (min(max(end * unit.factor, -LARGEST), LARGEST) for end in (min(ends), max(ends)))
     if positive is not None:
-        return axis, {**layout, "range": axes.log_range(positive * unit.factor, high), "exponentformat": "power"}
+        lowest = min(positive * unit.factor, high)
+        return axis, {**layout, "range": axes.log_range(lowest, high), "exponentformat": "power"}
     if drawn and all(d.series.kind == "flag" for d in drawn):
         return axis, {**layout, "range": [-0.05, 1.05]}
     return axis, {**layout, "range": axes.linear_range(low, high, from_zero=from_zero)}

@@ -113,15 +113,16 @@ def numbers_of(trace: dict[str, Any]) -> dict[str, np.ndarray]:
     return {key: unpacked(trace[key]) for key in ("x", "y") if key in trace}
 
 
-def check_figure(figure: dict[str, Any], panel: panels.Panel) -> None:
-    """A served figure against the rules."""
+def check_figure(figure: dict[str, Any], panel: panels.Panel, *, validate: bool = True) -> None:
+    """A served figure against the rules; whether plotly takes it whole costs most, and depends little on the window."""
     PanelFigure.model_validate(figure)
     json.dumps(figure, allow_nan=False)
     skeleton, fill = figure["skeleton"], figure["fill"]
     assert len(fill["data"]) == len(skeleton["data"])
     traces = [merged(trace, patch) for trace, patch in zip(skeleton["data"], fill["data"], strict=True)]
     layout = merged(skeleton["layout"], fill["layout"])
-    go.Figure(data=[{**trace, "x": [], "y": []} for trace in traces], layout=layout)
+    if validate:
+        go.Figure(data=[{**trace, "x": [], "y": []} for trace in traces], layout=layout)
     for trace in traces:
         assert trace["type"] in CARTESIAN
         assert trace["meta"]["role"] in panels.theme()["light"]
@@ -144,7 +145,7 @@ def test_every_panel_keeps_to_the_contract_on_every_run(filled_run: RunView) -> 
     assert {panel.id for panel in panels.discover()} <= {panel.id for panel in found}
     for panel in found:
         for window in WINDOWS:
-            check_figure(panels.figure(filled_run, panel, window), panel)
+            check_figure(panels.figure(filled_run, panel, window), panel, validate=window is WINDOWS[0])
         table = panels.table(filled_run, panel, Window())
         TableModel(columns=table.columns, rows=table.rows, note=table.note)
         assert all(len(row) == len(table.columns) for row in table.rows)
