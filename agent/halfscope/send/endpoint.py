@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from halfscope.config import halfscope_home
 
 DEFAULT_URL = "http://127.0.0.1:65504"
+LOCAL_KEY = "local"
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -35,7 +36,7 @@ class Endpoint:
     @property
     def key(self) -> str:
         """What acknowledgements are kept under. A local server keeps its data when it comes back on another port."""
-        return "local" if self.is_local else self.url
+        return LOCAL_KEY if self.is_local else self.url
 
     @property
     def websocket_url(self) -> str:

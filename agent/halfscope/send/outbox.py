@@ -103,6 +103,12 @@ class Outbox:
             return "ended"
         return "killed" if self.writer_gone else ""
 
+    @property
+    def is_settled(self) -> bool:
+        """It was shipped to its end, or its run deleted, and nothing has been written since."""
+        is_older = self._last_written_s() * 1e6 <= self.ack.updated_us
+        return self.ack.gone or (bool(self.ack.ended) and is_older)
+
     def hello(self) -> Hello:
         info = self.info
         if self.ack.fork is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from halfscope.record.layout import StreamPlace, find_streams
 from halfscope.record.reader import read_info
-from halfscope.send.endpoint import Endpoint
+from halfscope.send.endpoint import LOCAL_KEY, Endpoint
 from halfscope.send.outbox import BATCH_BYTES, Outbox
 from halfscope.send.transport import Transport, TransportError, UnauthorizedError, open_transport
 from halfscope.wire.agent_session import (
@@ -37,6 +37,8 @@ SAVE_INTERVAL_S = 0.2
 MAX_UNACKED_BATCHES = 32
 """Of all streams together: with 256 KiB each, 8 MiB before compression that a server is asked to hold for us."""
 MAX_CONNECT_DELAY_S = 30.0
+MAX_LOCAL_CONNECT_DELAY_S = 3.0
+"""A server on this machine is one person's: no crowd returns to it, and somebody may sit before the page."""
 
 Wants = Callable[[StreamPlace, StreamInfo], bool]
 
@@ -197,7 +199,7 @@ class Shipper:
             self.tally.busy.add(place)
             return
         outbox.look_at_writer(time.time())
-        if outbox.ack.gone or (outbox.ack.ended and outbox.outcome):
+        if outbox.is_settled and (outbox.ack.gone or outbox.outcome):
             (self.tally.gone if outbox.ack.gone else self.tally.shipped).add(place)
             outbox.close()
             return
@@ -227,7 +229,8 @@ class Shipper:
         self.health.state = "unauthorized" if isinstance(error, UnauthorizedError) else "unreachable"
         self.health.message = str(error)
         self.health.num_failures += 1
-        self._connect_at_s = self._clock_s() + self._backoff.delay_s()
+        cap_s = MAX_LOCAL_CONNECT_DELAY_S if self._server == LOCAL_KEY else MAX_CONNECT_DELAY_S
+        self._connect_at_s = self._clock_s() + min(cap_s, self._backoff.delay_s())
 
     def _send(self, transport: Transport, now_s: float) -> bool:
         """Send what is due; True where more waits and may go at once."""

@@ -28,7 +28,7 @@ NewJournal = Callable[..., Any]
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reconnect at once: these tests are about what happens then, not about how long it waits."""
-    monkeypatch.setattr(ship_module, "MAX_CONNECT_DELAY_S", 0.05)
+    monkeypatch.setattr(ship_module, "MAX_LOCAL_CONNECT_DELAY_S", 0.05)
 
 
 @pytest.fixture
