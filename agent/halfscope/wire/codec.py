@@ -105,7 +105,9 @@ def unpack_body(body: bytes, raw_bytes: int) -> Iterator[memoryview]:
     except zstandard.ZstdError as error:
         raise DecodeError(f"batch body is not zstd: {error}") from error
     if raw_bytes > MAX_BODY_BYTES or declared != raw_bytes:
-        raise LimitError(f"batch body declares {declared} bytes, its batch {raw_bytes}; at most {MAX_BODY_BYTES} are taken")
+        raise LimitError(
+            f"batch body declares {declared} bytes, its batch {raw_bytes}; at most {MAX_BODY_BYTES} are taken"
+        )
     try:
         raw = memoryview(zstandard.ZstdDecompressor().decompress(body, max_output_size=max(raw_bytes, 1)))
     except zstandard.ZstdError as error:

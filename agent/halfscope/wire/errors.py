@@ -1,9 +1,9 @@
 """Errors of the wire, from the general to the particular.
 
-    WireError
-    ├── DecodeError        bytes that are no message of this protocol
-    ├── LimitError         a declared size above the limit; nothing was decoded
-    └── SequenceError      a frame the other side may not send now
+WireError
+├── DecodeError        bytes that are no message of this protocol
+├── LimitError         a declared size above the limit; nothing was decoded
+└── SequenceError      a frame the other side may not send now
 """
 
 from __future__ import annotations

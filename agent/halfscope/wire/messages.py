@@ -2,13 +2,14 @@
 
 Two families share this file because a batch on the wire is a run of journal records, forwarded unread:
 
-- *records* (`Start`, `Declare`, `Points`, `Event`, `Facts`, `Lost`, `End`) are written by the agent into its journal, one msgpack
-  value each, and decoded by the server;
-- *frames* (`Hello`, `Batch`, `Live`, `Bye` from the agent; `Welcome`, `Ack`, `Gone`, `Refuse`, `Command` from the server) travel over
-  a websocket or inside `POST /api/v1/ingest`.
+- *records* (`Start`, `Declare`, `Points`, `Event`, `Facts`, `Lost`, `End`) are written by the agent into its journal,
+  one msgpack value each, and decoded by the server;
+- *frames* (`Hello`, `Batch`, `Live`, `Bye` from the agent; `Welcome`, `Ack`, `Gone`, `Refuse`, `Command` from the
+  server) travel over a websocket or inside `POST /api/v1/ingest`.
 
-Must not import torch or numpy. Invariant: a field is only ever appended, with a default, so that any released version can
-decode what any other wrote. Columns are little-endian bytes, so NaN payloads, infinities and subnormals arrive bit for bit.
+Must not import torch or numpy. Invariant: a field is only ever appended, with a default, so that any released version
+can decode what any other wrote. Columns are little-endian bytes, so NaN payloads, infinities and subnormals arrive
+bit for bit.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Series(msgspec.Struct, frozen=True, array_like=True):
     unit: str = ""
     """Unit of the values: `1`, `s`, `bytes`, `samples/s`, `share` (0..1) or empty when the user gave none."""
     kind: str = "gauge"
-    """How to draw and aggregate: `gauge` (a value per step), `state` (holds until it changes), `flag` (0 or 1), `counter` (grows)."""
+    """How to draw and aggregate: `gauge` (a value per step), `state` (holds until it changes), `flag` (0 or 1),
+    `counter` (grows)."""
     reduction: str = "last"
     """How values of one step combine over ranks: `last`, `mean`, `sum`, `min`, `max`."""
     labels: dict[str, str] = {}
@@ -74,7 +76,8 @@ class Declare(msgspec.Struct, frozen=True, array_like=True, tag="declare"):
 
 
 class Points(msgspec.Struct, frozen=True, array_like=True, tag="points"):
-    """Numbers of some steps. A step may come again in a later record with further series: values read late from a device."""
+    """Numbers of some steps. A step may come again in a later record with further series: values read late from a
+    device."""
 
     steps: bytes
     """int64 little-endian, one per row; ascending within the record."""
@@ -87,7 +90,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True, tag="event"):
     """Something that happened at a step."""
 
     kind: str
-    """`skip`, `scale_backoff`, `scale_growth`, `loss_nonfinite`, `bad_streak`, `update_missing`, ... (docs/events.md)."""
+    """`skip`, `scale_backoff`, `scale_growth`, `loss_nonfinite`, `bad_streak`, `update_missing`, ...
+    (docs/events.md)."""
     step: int
     time_us: int
     severity: str = "info"
@@ -98,14 +102,16 @@ class Event(msgspec.Struct, frozen=True, array_like=True, tag="event"):
 
 
 class Facts(msgspec.Struct, frozen=True, array_like=True, tag="facts"):
-    """What became known about the run after its start; merged key by key, newest wins. `precision`, `memory`, `scalers`, ..."""
+    """What became known about the run after its start; merged key by key, newest wins. `precision`, `memory`,
+    `scalers`, ..."""
 
     time_us: int
     facts: dict[str, Any]
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):
-    """Records that can no longer be delivered: dropped by the quota, damaged, or asked for after the journal let them go."""
+    """Records that can no longer be delivered: dropped by the quota, damaged, or asked for after the journal let them
+    go."""
 
     first_seq: int
     last_seq: int
@@ -136,7 +142,8 @@ class StreamInfo(msgspec.Struct, frozen=True, array_like=True):
     rank: int = 0
     world_size: int = 1
     attempt: int = 0
-    """Which start of this run this is; a training resumed from a checkpoint goes back in steps and gets the next number."""
+    """Which start of this run this is; a training resumed from a checkpoint goes back in steps and gets the next
+    number."""
     host: str = ""
     pid: int = 0
     started_us: int = 0
@@ -165,7 +172,8 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
     epoch: int
     first: int
     count: int
-    """How many seqs it covers. A batch that stands for records the journal no longer holds covers many with one `Lost`."""
+    """How many seqs it covers. A batch that stands for records the journal no longer holds covers many with one
+    `Lost`."""
     digest: bytes
     """The digest chain after its last record."""
     raw_bytes: int
@@ -225,7 +233,8 @@ class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
 
 
 class Refuse(msgspec.Struct, frozen=True, array_like=True, tag="refuse"):
-    """Something cannot be taken. `code` is one of `fenced`, `bad_batch`, `too_large`, `version`, `busy`, `unauthorized`."""
+    """Something cannot be taken. `code` is one of `fenced`, `bad_batch`, `too_large`, `version`, `busy`,
+    `unauthorized`."""
 
     code: str
     message: str
