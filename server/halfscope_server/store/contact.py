@@ -15,6 +15,10 @@ from halfscope.wire.messages import Bye
 from halfscope_server.store import cursors, events, runs, schema
 from halfscope_server.store.cursors import Key, StreamState
 
+FRESH_US = 5_000_000
+"""A stream that sent something within so long needs no other sign of life."""
+KEYS_PER_QUERY = 500
+
 stream = schema.stream
 
 
@@ -77,7 +81,7 @@ def touch(connection: sa.Connection, keys: Collection[Key], *, now_us: int) -> l
         Those that were lost.
     """
     back = []
-    for key in sorted(keys):
+    for key in _stale(connection, keys, now_us):
         seen = connection.execute(
             sa.update(stream)
             .where(stream.c.run_id == key[0], stream.c.stream == key[1], stream.c.ended == "")
@@ -88,6 +92,23 @@ def touch(connection: sa.Connection, keys: Collection[Key], *, now_us: int) -> l
     for state in back:
         note_regained(connection, state, now_us=now_us)
     return back
+
+
+def _stale(connection: sa.Connection, keys: Collection[Key], now_us: int) -> list[Key]:
+    """Those that are open or lost and were not heard of just now, in the order in which cursors are locked."""
+    wanted = sorted(keys)
+    found: list[Key] = []
+    for at in range(0, len(wanted), KEYS_PER_QUERY):
+        some = wanted[at : at + KEYS_PER_QUERY]
+        rows = connection.execute(
+            sa.select(stream.c.run_id, stream.c.stream).where(
+                stream.c.run_id.in_({key[0] for key in some}),
+                stream.c.ended.in_(("", "lost_contact")),
+                stream.c.seen_us <= now_us - FRESH_US,
+            )
+        )
+        found += {(row[0], row[1]) for row in rows} & set(some)
+    return sorted(found)
 
 
 def regain(connection: sa.Connection, key: Key, *, now_us: int) -> StreamState | None:

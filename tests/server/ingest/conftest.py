@@ -1,0 +1,134 @@
+"""A writer on a real store, and agents' frames for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from halfscope.wire.codec import chain, encode, pack_body
+from halfscope.wire.messages import (
+    GENESIS_DIGEST,
+    Batch,
+    Column,
+    Declare,
+    Event,
+    Hello,
+    Points,
+    Record,
+    Series,
+    ServerFrame,
+    Start,
+    StreamInfo,
+)
+from halfscope_server.ingest import Writer
+from halfscope_server.store.store import Store
+
+
+class Feed:
+    """One stream's frames: records numbered and chained."""
+
+    def __init__(self, run_id: str = "0123456789abcdef", stream: str = "01") -> None:
+        self.run_id, self.stream = run_id, stream
+        self.epoch, self.next, self.digest = 1, 0, GENESIS_DIGEST
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.run_id, self.stream
+
+    def hello(self) -> Hello:
+        return Hello(self.run_id, self.stream, StreamInfo())
+
+    def batch(self, *records: Record) -> Batch:
+        payloads = [encode(record) for record in records]
+        for payload in payloads:
+            self.digest = chain(self.digest, payload)
+        raw_bytes, body = pack_body(payloads)
+        first = self.next
+        self.next += len(payloads)
+        return Batch(self.run_id, self.stream, self.epoch, first, len(payloads), self.digest, raw_bytes, body)
+
+    def begin(self) -> Batch:
+        return self.batch(Start(1, "digits", "a run"), Declare([Series(0, "loss")]))
+
+    def step(self, step: int) -> Batch:
+        """One point whose value is its step."""
+        at = np.array([step], "<i8")
+        return self.batch(Points(at.tobytes(), (1000 * at).tobytes(), [Column(0, at.astype("<f8").tobytes())]))
+
+    def event(self, kind: str = "skip", step: int = 1) -> Batch:
+        return self.batch(Event(kind, step, 1))
+
+
+class Inbox:
+    """A client that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.frames: list[ServerFrame] = []
+        self.calls: list[list[ServerFrame]] = []
+        self.settled_frames = 0
+        self.settled_bytes = 0
+        self._changed = threading.Condition()
+
+    def answer(self, frames: Sequence[ServerFrame], *, num_frames: int, num_bytes: int) -> None:
+        with self._changed:
+            self.calls.append(list(frames))
+            self.frames += frames
+            self.settled_frames += num_frames
+            self.settled_bytes += num_bytes
+            self._changed.notify_all()
+
+    def wait_for(self, num_frames: int, timeout_s: float = 30.0) -> list[ServerFrame]:
+        """Until so many frames that were submitted are settled."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.settled_frames >= num_frames, timeout_s), self.frames
+            return list(self.frames)
+
+
+@pytest.fixture
+def make_feed() -> Callable[..., Feed]:
+    return Feed
+
+
+@pytest.fixture
+def make_inbox() -> Callable[[], Inbox]:
+    return Inbox
+
+
+@pytest.fixture
+def file_store(sqlite_url: str) -> Iterator[Store]:
+    """A store on SQLite: what the writer does does not depend on the dialect."""
+    opened = Store.open(sqlite_url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def applied() -> list[Any]:
+    """What the writer's listener was told."""
+    return []
+
+
+@pytest.fixture
+def writer(file_store: Store, applied: list[Any]) -> Iterator[Writer]:
+    """A running writer."""
+    made = Writer(file_store, applied.extend)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., None]:
+    """Wait for a condition, and fail when it does not come."""
+
+    def wait(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline_s, "it did not happen in time"
+            time.sleep(0.005)
+
+    return wait

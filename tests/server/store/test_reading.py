@@ -1,0 +1,277 @@
+"""Reads against a plain list, whatever the batching was and wherever compaction struck."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from halfscope.wire.codec import chain, encode, pack_body
+from halfscope.wire.messages import (
+    GENESIS_DIGEST,
+    Batch,
+    Column,
+    Declare,
+    Hello,
+    Points,
+    Series,
+    Start,
+    StreamInfo,
+    Welcome,
+)
+from halfscope_server.store import compactor, reading
+from halfscope_server.store.records import series_id
+from halfscope_server.store.store import Store
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+Make = Callable[..., Any]
+NAMES = ("loss", "grad.norm", "lr")
+IDS = [series_id(name, {}) for name in NAMES]
+FOREVER_US = 10**15
+
+
+@dataclass
+class Written:
+    """One value, as it was sent."""
+
+    sid: int
+    step: int
+    time_us: int
+    value: float
+    rank: int
+    attempt: int
+    stream: str
+
+
+@dataclass
+class Model:
+    """The list that a store must read like."""
+
+    written: list[Written] = field(default_factory=list)
+
+    def points(self, sid: int, **bounds: int | None) -> list[Written]:
+        """In the order (step, attempt, rank, stream, arrival)."""
+        chosen = [
+            one
+            for one in self.written
+            if one.sid == sid
+            and (bounds.get("first_step") is None or one.step >= bounds["first_step"])
+            and (bounds.get("last_step") is None or one.step <= bounds["last_step"])
+            and (bounds.get("rank") is None or one.rank == bounds["rank"])
+            and (bounds.get("attempt") is None or one.attempt == bounds["attempt"])
+        ]
+        return sorted(chosen, key=lambda one: (one.step, one.attempt, one.rank, one.stream))
+
+
+class Agent:
+    """One stream into a store and into the model."""
+
+    def __init__(self, store: Store, run_id: str, rank: int, attempt: int) -> None:
+        self.run_id, self.stream, self.rank, self.attempt = run_id, f"{attempt:02x}{rank:02x}", rank, attempt
+        welcome = store.grant(Hello(run_id, self.stream, StreamInfo(rank=rank, attempt=attempt)), now_us=1)
+        assert isinstance(welcome, Welcome)
+        self.next, self.digest = 0, GENESIS_DIGEST
+        self.pending = [
+            encode(Start(1, "p", "n")),
+            encode(Declare([Series(sid, name) for sid, name in enumerate(NAMES)])),
+        ]
+
+    def record(
+        self, model: Model, rows: list[tuple[int, int]], columns: list[tuple[int, list[int] | None, list[float]]]
+    ) -> None:
+        """Rows are (step, time); a column is (sid, row numbers or None, values)."""
+        packed = []
+        for sid, chosen, values in columns:
+            numbers = range(len(rows)) if chosen is None else chosen
+            packed.append(
+                Column(
+                    sid, np.array(values, "<f8").tobytes(), b"" if chosen is None else np.array(chosen, "<u4").tobytes()
+                )
+            )
+            model.written += [
+                Written(sid, *rows[row], value, self.rank, self.attempt, self.stream)
+                for row, value in zip(numbers, values, strict=True)
+            ]
+        steps, times = (np.array([row[at] for row in rows], "<i8").tobytes() for at in (0, 1))
+        self.pending.append(encode(Points(steps, times, packed)))
+
+    def batch(self) -> Batch:
+        for payload in self.pending:
+            self.digest = chain(self.digest, payload)
+        raw_bytes, body = pack_body(self.pending)
+        batch = Batch(self.run_id, self.stream, 1, self.next, len(self.pending), self.digest, raw_bytes, body)
+        self.next += len(self.pending)
+        self.pending = []
+        return batch
+
+
+@st.composite
+def record_parts(draw: st.DrawFn) -> tuple[Any, Any]:
+    """Rows and columns of one record: mostly the next steps, at times late ones, sparse ones, one step many times."""
+    start = draw(st.integers(0, 300))
+    gaps = draw(st.lists(st.sampled_from([0, 1, 1, 1, 3, 64]), min_size=1, max_size=8))
+    steps = [start + sum(gaps[: at + 1]) for at in range(len(gaps))]
+    rows = [(step, 1000 * step + draw(st.integers(0, 2))) for step in steps]
+    columns = []
+    for sid in draw(st.lists(st.integers(0, len(NAMES) - 1), min_size=1, max_size=4)):
+        chosen = draw(st.none() | st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=4))
+        num = len(rows) if chosen is None else len(chosen)
+        value = st.floats(width=32) | st.sampled_from([math.nan, math.inf, -math.inf, -0.0, 5e-324, 1e300])
+        columns.append((sid, chosen, draw(st.lists(value, min_size=num, max_size=num))))
+    return rows, columns
+
+
+ACTIONS = st.lists(
+    st.tuples(st.just("record"), st.integers(0, 2), record_parts())
+    | st.tuples(st.just("send"), st.booleans(), st.none())
+    | st.tuples(st.just("compact"), st.none(), st.none())
+    | st.tuples(st.just("read"), st.integers(0, len(NAMES) - 1), st.none()),
+    min_size=4,
+    max_size=25,
+)
+
+
+RUNS = iter(range(10**9))
+
+
+@pytest.mark.parametrize("seal_steps", [4, 8192])
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(actions=ACTIONS)
+def test_reads_equal_a_list_whatever_compaction_did(
+    store: Store, monkeypatch: pytest.MonkeyPatch, seal_steps: int, actions: list[Any]
+) -> None:
+    """Random records of two ranks and a second attempt, random frames and merges, tiny chunks and usual ones."""
+    monkeypatch.setattr(compactor, "SEAL_STEPS", seal_steps)
+    monkeypatch.setattr(compactor, "SEAL_ROWS", 4 * seal_steps)
+    monkeypatch.setattr(compactor, "MAX_SEGMENTS", 3)
+    model = Model()
+    run_id = f"run{next(RUNS)}"
+    agents = [Agent(store, run_id, rank, attempt) for rank, attempt in ((0, 0), (1, 0), (0, 1))]
+    sent = Model()
+    for kind, argument, parts in actions:
+        if kind == "record":
+            agents[argument].record(model, *parts)
+        elif kind == "send":
+            batches = [agent.batch() for agent in agents if agent.pending]
+            if batches:
+                assert not store.commit(batches, now_us=2).refused
+            sent.written = list(model.written)
+        elif kind == "compact":
+            store.compact(now_us=FOREVER_US, budget_s=60)
+        else:
+            check_points(store, sent, run_id, argument)
+    batches = [agent.batch() for agent in agents if agent.pending]
+    assert not batches or not store.commit(batches, now_us=3).refused
+    for sid in range(len(NAMES)):
+        check_points(store, model, run_id, sid)
+        check_points(store, model, run_id, sid, first_step=70, last_step=150)
+        check_points(store, model, run_id, sid, rank=0)
+        check_points(store, model, run_id, sid, attempt=1, first_step=64)
+        for width in (64, 128, 4096):
+            check_rollup(store, model, run_id, sid, width)
+        check_rollup(store, model, run_id, sid, 64, first_step=70, last_step=150, rank=0)
+
+
+def check_points(store: Store, model: Model, run_id: str, sid: int, **bounds: int | None) -> None:
+    found = store.points(run_id, IDS[sid], **bounds)
+    wanted = model.points(sid, **bounds)
+    assert found.step.tolist() == [one.step for one in wanted]
+    assert found.time_us.tolist() == [one.time_us for one in wanted]
+    assert found.rank.tolist() == [one.rank for one in wanted]
+    assert found.attempt.tolist() == [one.attempt for one in wanted]
+    bits = np.array([one.value for one in wanted], "<f8").view("<i8")
+    assert found.value.view("<i8").tolist() == bits.tolist()
+
+
+def check_rollup(store: Store, model: Model, run_id: str, sid: int, width: int, **bounds: int | None) -> None:
+    """Against brute force over whole buckets."""
+    found = store.rollup(run_id, IDS[sid], width, **bounds)
+    first, last = bounds.get("first_step"), bounds.get("last_step")
+    wanted = model.points(sid, rank=bounds.get("rank"))
+    buckets = sorted({one.step // width for one in wanted})
+    if first is not None and last is not None:
+        buckets = [bucket for bucket in buckets if first // width <= bucket <= last // width]
+    assert found.step.tolist() == [bucket * width for bucket in buckets]
+    for at, bucket in enumerate(buckets):
+        inside = [one for one in wanted if one.step // width == bucket]
+        finite = [one.value for one in inside if math.isfinite(one.value)]
+        assert found.count[at] == len(inside)
+        assert found.time_us[at] == inside[0].time_us
+        assert found.num_nan[at] == sum(math.isnan(one.value) for one in inside)
+        assert found.num_pos_inf[at] == sum(one.value == math.inf for one in inside)
+        assert found.num_neg_inf[at] == sum(one.value == -math.inf for one in inside)
+        expected = [min(finite), max(finite), finite[0], finite[-1]] if finite else [math.nan] * 4
+        np.testing.assert_array_equal(
+            [getattr(found, n)[at] for n in ("minimum", "maximum", "first", "last")], expected
+        )
+        size = sum(map(abs, finite))
+        np.testing.assert_allclose(
+            found.total[at], math.fsum(finite) if finite else math.nan, rtol=1e-9, atol=1e-9 * size
+        )
+
+
+def test_a_series_that_is_not_there_reads_empty(store: Store, begun: Make) -> None:
+    """Declared and never written, and never declared; arrays of the right types all the same."""
+    sender = begun(["loss"])
+    for unknown in (IDS[0], 123):
+        found = store.points(sender.run_id, unknown)
+        assert [len(getattr(found, n)) for n in ("step", "time_us", "value", "rank", "attempt")] == [0] * 5
+        assert found.step.dtype == np.int64
+        assert len(store.rollup(sender.run_id, unknown, 64).step) == 0
+
+
+@pytest.mark.parametrize("width", [0, -64, 1, 100])
+def test_only_multiples_of_64_are_rolled_up(store: Store, width: int) -> None:
+    """Buckets are aligned to the fine ones."""
+    with pytest.raises(ValueError, match="expected a multiple of 64"):
+        store.rollup("run", 1, width)
+
+
+def test_a_reader_sees_one_snapshot_while_compaction_goes_on(store: Store, begun: Make, make_points: Make) -> None:
+    """A read that began before a merge and goes on after it loses and doubles nothing."""
+    sender = begun(["loss"])
+    for step in range(6):
+        store.commit([sender.batch(make_points([step], {0: [step]}))], now_us=2)
+    database: Any = store._database
+    with database.reading() as connection:
+        streams = list(reading.streams_of(connection, sender.run_id))
+        store.compact(now_us=FOREVER_US, budget_s=60)
+        assert store.points(sender.run_id, IDS[0]).step.tolist() == list(range(6))
+        ((_, hot),) = streams
+        assert hot is not None
+        block = store._tails.block(connection, hot, [IDS[0]])
+        wanted = reading.Selection(run_id=sender.run_id, series_id=IDS[0])
+        chunks = reading._chunks_by_stream(connection, wanted, (), with_axis=False)
+    assert block.axis.steps.tolist() == list(range(6))
+    assert chunks == {}
+
+
+def test_tails_are_kept_within_a_bound(
+    store: Store, begun: Make, make_points: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The least recently read go first, and are decoded again when they are asked for."""
+    monkeypatch.setattr("halfscope_server.store.tails.MAX_TAIL_BYTES", 100)
+    senders = [begun(["loss"], run_id=f"run{at}") for at in range(4)]
+    store.commit([sender.batch(make_points([1, 2, 3], {0: [1, 2, 3]})) for sender in senders], now_us=2)
+    for sender in senders * 2:
+        assert store.points(sender.run_id, IDS[0]).step.tolist() == [1, 2, 3]
+        assert len(store._tails._tails) <= 1 + 100 // 72
+
+
+def test_versions_move_with_every_commit_and_with_the_servers_own_events(
+    store: Store, begun: Make, make_points: Make
+) -> None:
+    """What a reader keeps is good as long as the versions are the same."""
+    sender = begun(["loss"])
+    seen = [store.versions(sender.run_id)]
+    store.commit([sender.batch(make_points([1], {0: [1]}))], now_us=2)
+    seen.append(store.versions(sender.run_id))
+    store.mark_lost_contact(silent_since_us=100, now_us=200)
+    seen.append(store.versions(sender.run_id))
+    store.compact(now_us=FOREVER_US, budget_s=60)
+    assert store.versions(sender.run_id) == seen[-1]
+    assert seen == [{sender.stream: 2}, {sender.stream: 3}, {sender.stream: 3, "~server": 1}]
