@@ -1,6 +1,6 @@
 """The handwritten digits that scikit-learn ships, cut into training and held-out images, and the order of reading.
 
-Must not import halfscope: these are plain trainings. Invariant: the batches are a function of (seed, step) alone, so
+Must not import the agent: these are plain trainings. Invariant: the batches are a function of (seed, step) alone, so
 runs that differ only in precision see the same images in the same order.
 """
 

@@ -1,6 +1,6 @@
 """The two networks of the demo: a small convolutional one and a small transformer over the rows of an image.
 
-Must not import halfscope. Shape suffixes: B batch, H height, W width, T rows of the image as tokens, C channels,
+Must not import the agent. Shape suffixes: B batch, H height, W width, T rows of the image as tokens, C channels,
 N heads, D channels of a head.
 Invariant: no batch statistics and no dropout, so a step that the scaler withholds leaves no trace in the model.
 """
