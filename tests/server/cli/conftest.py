@@ -91,13 +91,13 @@ def served(home: Path, *arguments: str) -> Iterator[Served]:
         process.stdout.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_command() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs `halfscope` with arguments: `run_command(home, "runs", "--json")`."""
     return command
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def serve() -> Callable[..., object]:
     """Starts a server: `with serve(home, "--port", "0") as server`."""
     return served

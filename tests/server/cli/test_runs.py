@@ -1,0 +1,148 @@
+"""`halfscope runs`, `export` and `sync`, from a journal that was written while no server ran."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from halfscope.__main__ import main
+from halfscope.record.recorder import Recorder
+from halfscope.wire.messages import End, Start, StreamInfo
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+"""Runs `halfscope` with a home and arguments."""
+
+RUN = "01jh0000000000r1"
+OFFLINE_RUN = "01jh0000000000r2"
+START_US = 1_767_323_045_000_000
+NUM_STEPS = 50
+PICKED_UP_S = 30.0
+
+
+def _journal(directory: Path, run_id: str, *, name: str, offline: bool = False) -> None:
+    """A training's journal: 50 steps with a NaN in the loss, a skip, and an end."""
+    start = Start(time_us=START_US, project="digits", name=name, config={"lr": 0.1})
+    info = StreamInfo(started_us=START_US)
+    recorder = Recorder.open(
+        directory=directory, run_id=run_id, stream="00ff00ff00ff00ff", info=info, start=start, offline=offline
+    )
+    loss, scale = recorder.declare("loss"), recorder.declare("amp.scale", unit="1", kind="state")
+    recorder.facts({"precision": "FP16-AMP"})
+    for step in range(NUM_STEPS):
+        value = math.nan if step == 7 else 1.0 / (1 + step)
+        recorder.row(step, START_US + step * 1000, [(loss, value), (scale, 65536.0)])
+    recorder.event("skip", 7, attributes={"class": "single"})
+    recorder.close(End(outcome="finished", step=NUM_STEPS - 1, time_us=START_US + NUM_STEPS * 1000))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, serve: Callable[..., Any], run_command: Command) -> Iterator[Any]:
+    """A server started after two trainings had ended, the second of which was recorded offline."""
+    home = tmp_path_factory.mktemp("home")
+    _journal(home / "journals", RUN, name="fp16-digits")
+    _journal(home / "journals", OFFLINE_RUN, name="kept-to-itself", offline=True)
+    with serve(home, "--port", "0") as running:
+        deadline = time.monotonic() + PICKED_UP_S
+        while _states(running, run_command).get(RUN) != "finished":
+            assert time.monotonic() < deadline, "the journal was not picked up"
+            time.sleep(0.2)
+        yield running
+
+
+def _states(server: Any, run_command: Command) -> dict[str, str]:
+    done = run_command(server.home, "runs", "--json")
+    assert done.returncode == 0, done.stderr
+    return {run["id"]: run["state"] for run in json.loads(done.stdout)}
+
+
+@pytest.fixture
+def invoke(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """Like `run_command`, in this process: a process for each question would cost a second."""
+
+    def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setenv("HALFSCOPE_HOME", str(home))
+        code = main(arguments)
+        said = capfd.readouterr()
+        return subprocess.CompletedProcess(arguments, code, said.out, said.err)
+
+    return run
+
+
+def test_server_picks_up_what_nobody_ships_and_leaves_offline_runs(server: Any, invoke: Command) -> None:
+    """What was recorded offline goes to a server when its owner says so."""
+    assert _states(server, invoke) == {RUN: "finished"}
+
+
+def test_runs_are_listed_alike_from_the_server_and_from_the_database(server: Any, invoke: Command) -> None:
+    """With the fields that scripts rely on, in both ways."""
+    asked = invoke(server.home, "runs", "--json")
+    read = invoke(server.home, "runs", "--json", "--database-url", f"sqlite:///{server.home / 'halfscope.db'}")
+    assert json.loads(asked.stdout)[0] == {
+        "id": RUN,
+        "name": "fp16-digits",
+        "project": "digits",
+        "state": "finished",
+        "precision": "FP16-AMP",
+        "attempts": 1,
+        "last_step": NUM_STEPS - 1,
+    }
+    assert read.stdout == asked.stdout
+    table = invoke(server.home, "runs").stdout.splitlines()
+    assert table[0].split()[:3] == ["id", "name", "project"]
+    assert table[1].split()[:2] == [RUN, "fp16-digits"]
+
+
+def test_export_gives_every_value_back_and_the_same_bytes_both_ways(server: Any, invoke: Command) -> None:
+    """By id, by the beginning of one, and by name; from the server and from the database."""
+    asked = invoke(server.home, "export", RUN)
+    database = f"sqlite:///{server.home / 'halfscope.db'}"
+    for other in ((RUN[:-1],), ("fp16-digits",), (RUN, "--database-url", database)):
+        assert invoke(server.home, "export", *other).stdout == asked.stdout
+    rows = [json.loads(line) for line in asked.stdout.splitlines()]
+    loss = {row["step"]: row["value"] for row in rows if row.get("series") == "loss"}
+    assert loss == {step: 1.0 / (1 + step) for step in range(NUM_STEPS)} | {7: "NaN"}
+    assert [row["step"] for row in rows if row.get("event") == "skip"] == [7]
+
+
+def test_export_narrows_to_series_kind_and_format(server: Any, invoke: Command) -> None:
+    """A glob, one kind of rows, and CSV with a head."""
+    only_scale = invoke(server.home, "export", RUN, "--series", "amp.*").stdout.splitlines()
+    assert {json.loads(line)["series"] for line in only_scale} == {"amp.scale"}
+    events = invoke(server.home, "export", RUN, "--kind", "events").stdout.splitlines()
+    assert {json.loads(line)["kind"] for line in events} == {"event"}
+    csv = invoke(server.home, "export", RUN, "--format", "csv", "--series", "loss").stdout.splitlines()
+    assert csv[0] == "series,labels,rank,attempt,step,time,value"
+    assert len(csv) == NUM_STEPS + 1
+
+
+def test_unknown_run_is_named_in_the_error(server: Any, invoke: Command) -> None:
+    """And nothing is on stdout."""
+    done = invoke(server.home, "export", "nothing-like-it")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no run 'nothing-like-it'" in done.stderr
+
+
+def test_sync_ships_what_was_recorded_offline(server: Any, invoke: Command) -> None:
+    """When its owner says so; a second time there is nothing left to send."""
+    directory = server.home / "journals"
+    done = invoke(server.home, "sync", str(directory))
+    assert done.returncode == 0, done.stderr
+    assert f"to {server.url}" in done.stdout
+    assert _states(server, invoke) == {RUN: "finished", OFFLINE_RUN: "finished"}
+    again = invoke(server.home, "sync", str(directory))
+    assert again.returncode == 0
+    assert " 0 records" in again.stdout
+
+
+def test_sync_without_journals_or_server_says_what_to_do(tmp_path: Path, invoke: Command) -> None:
+    """One line on stderr each."""
+    missing = invoke(tmp_path, "sync", str(tmp_path / "nothing"))
+    assert missing.returncode == 1
+    assert "is no directory" in missing.stderr
+    assert "Traceback" not in missing.stderr
