@@ -7,6 +7,7 @@ Invariant: a pickle or deep copy of a watched scaler is a plain one, and detachi
 
 from __future__ import annotations
 
+import copyreg
 from typing import Any, Protocol, cast
 
 import torch
@@ -23,6 +24,10 @@ class ScalerObserver(Protocol):
     def before_update(self, new_scale: Any) -> None: ...
     def after_update(self, new_scale: Any) -> None: ...
 
+
+_NEW_OBJECT: Any = copyreg.__newobj__  # type: ignore[attr-defined]
+_RECONSTRUCT: Any = copyreg._reconstructor  # type: ignore[attr-defined]
+"""The two ways in which pickle makes an object without calling its constructor."""
 
 _observers: dict[int, ScalerObserver] = {}
 """By id of the scaler; an entry lives from attach to detach, during which the watch holds the scaler."""
@@ -105,9 +110,13 @@ def _make(base: type) -> type:
         watched = type(self)
         self.__class__ = base
         try:
-            return self.__reduce_ex__(protocol)
+            reduced = self.__reduce_ex__(protocol)
         finally:
             self.__class__ = watched
+        if isinstance(reduced, tuple) and reduced[:2] == (_NEW_OBJECT, (base,)):
+            # pickle refuses this form for an object whose class is another than the one named in it.
+            return (_RECONSTRUCT, (base, object, None), *reduced[2:])
+        return reduced
 
     overrides = {"scale": scale, "unscale_": unscale_, "step": step, "update": update, "__reduce_ex__": __reduce_ex__}
     body = {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__, **overrides}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -256,9 +256,14 @@ class Watcher:
         return self.attempt
 
     def _read_gradients_now(
-        self, watched: WatchedOptimizer, point: Point, clipped: str, grad_scale: torch.Tensor | None
+        self,
+        watched: WatchedOptimizer,
+        point: Point,
+        clipped: Literal["no", "maybe"],
+        grad_scale: torch.Tensor | None,
+        always: bool = False,
     ) -> None:
-        if self.clock.step % self.every:
+        if self.clock.step % self.every and not always:
             return
         grads = watched.gradients()
         if not grads:
@@ -268,14 +273,12 @@ class Watcher:
             found = gradients.read(grads, 1.0 if grad_scale is None else float(grad_scale.item()))
             if found is not None:
                 parameters = watched.with_gradient() if found.nonfinite else ()
-                part.reading = GradientReading(
-                    point, "maybe" if clipped == "maybe" else "no", parameters, found.norm, found.nonfinite
-                )
+                part.reading = GradientReading(point, clipped, parameters, found.norm, found.nonfinite)
             return
         divide_by = 1.0 if grad_scale is None else self.rings.value(grad_scale)
         part.reading = GradientReading(
             point,
-            "maybe" if clipped == "maybe" else "no",
+            clipped,
             watched.with_gradient(),
             layer_norms=self._capture(grads),
             divide_by=divide_by,
@@ -460,14 +463,17 @@ class _ScalerCalls:
         watcher._read_rates(watched, part)
         if getattr(optimizer, "_step_supports_amp_scaling", False):
             self._read_flag(watched, part)
-            if isinstance(part.found_inf, float):
-                self._applied(watched, part, not part.found_inf)
-            # else the device knows; the reporter counts when it is told.
+            if not isinstance(part.found_inf, float):
+                return  # the device knows; it is counted when it has told
+            applied = not part.found_inf
         else:
-            self._applied(watched, part, part.num_calls > self._applied_before)
-
-    def _applied(self, watched: WatchedOptimizer, part: OptimizerAttempt, applied: bool) -> None:
+            applied = part.num_calls > self._applied_before
         part.num_applied += int(applied)
+        if not applied and part.reading is None:
+            # Between two measured steps: what was not finite is worth a look all the same.
+            scaled = part.num_calls > self._applied_before and not part.user_unscaled
+            scale = self._watched.scaler._scale if scaled else None
+            watcher._read_gradients(watched, "scaled_step" if scaled else "step", "maybe", scale, True)
 
     def _read_flag(self, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
         state = self._watched.state(watched.optimizer)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import halfscope
 import numpy as np
 import pytest
 import torch
-
-import halfscope
 from halfscope.record.layout import find_streams
 from halfscope.record.reader import JournalReader
 from halfscope.wire.codec import decode_record
@@ -135,3 +134,9 @@ def net() -> Callable[[], torch.nn.Sequential]:
         return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
 
     return make
+
+
+@pytest.fixture
+def read() -> Callable[[Path], list[Recorded]]:
+    """Reads journals that another process wrote."""
+    return read_journal

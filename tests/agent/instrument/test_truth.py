@@ -1,7 +1,7 @@
 """What is exported, against an independent reading of the same training made by an unwatched twin.
 
-The twin's own code tells scale, skip, applied steps and gradient norm of every step; the watched training must export the
-same, and must end with the same bits in every parameter and optimizer state.
+The twin's own code tells scale, skip, applied steps and gradient norm of every step; the watched training must export
+the same, and must end with the same bits in every parameter and optimizer state.
 """
 
 from __future__ import annotations

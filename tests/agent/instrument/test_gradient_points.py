@@ -1,0 +1,265 @@
+"""Where gradients are read: one test per row of the design's table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_  # bound before any watch, as user code is
+
+Net = Callable[[], torch.nn.Sequential]
+
+
+def true_norm(model: torch.nn.Module, divide_by: float = 1.0) -> float:
+    grads = [p.grad.double().flatten() / divide_by for p in model.parameters() if p.grad is not None]
+    return torch.cat(grads).norm().item()
+
+
+def loss_of(model: torch.nn.Module, factor: float = 1.0) -> torch.Tensor:
+    return model(torch.ones(2, 4)).float().pow(2).sum() * factor
+
+
+def point(recorded: Any, optimizer: str = "SGD") -> tuple[str, str]:
+    found = recorded.facts["gradient_points"][optimizer]
+    return found["point"], found["clipped"]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_with_a_scaler_the_norm_is_unscaled(watching: Any, net: Net, fused: bool) -> None:
+    """Unfused: at the return of our `unscale_`; fused: in the pre-hook, divided by the scale."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1000.0)
+    watching(model, optimizer, scaler)
+    scaler.scale(loss_of(model)).backward()
+    expected = true_norm(model, 1000.0)
+    scaler.step(optimizer)
+    scaler.update()
+    recorded = watching.read()
+    assert math.isclose(recorded.series("grad.norm")[0], expected, rel_tol=1e-6)
+    assert point(recorded) == (("scaled_step" if fused else "unscale"), "no")
+    assert recorded.series("grad.norm_clipped") == {}
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_user_called_unscale_gives_the_norm_before_and_after_clipping(watching: Any, net: Net, fused: bool) -> None:
+    """The norm before clipping, and in its own series what the optimizer was handed."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    watching(model, optimizer, scaler)
+    scaler.scale(loss_of(model)).backward()
+    scaler.unscale_(optimizer)
+    returned = clip_grad_norm_(model.parameters(), 0.01).item()
+    handed = true_norm(model)
+    scaler.step(optimizer)
+    scaler.update()
+    recorded = watching.read()
+    assert recorded.series("grad.norm")[0] == returned
+    assert math.isclose(recorded.series("grad.norm_clipped")[0], handed, rel_tol=1e-6)
+    assert point(recorded) == ("unscale", "no")
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_clipping_code_of_the_users_own_after_unscale_is_seen_in_the_second_series(
+    watching: Any, net: Net, fused: bool
+) -> None:
+    """What the optimizer was handed is measured, not derived from torch's clipping functions."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    watching(model, optimizer, scaler)
+    scaler.scale(loss_of(model)).backward()
+    scaler.unscale_(optimizer)
+    before = true_norm(model)
+    for parameter in model.parameters():
+        parameter.grad.mul_(0.25)
+    scaler.step(optimizer)
+    scaler.update()
+    recorded = watching.read()
+    assert math.isclose(recorded.series("grad.norm")[0], before, rel_tol=1e-6)
+    assert math.isclose(recorded.series("grad.norm_clipped")[0], before / 4, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("clip", [clip_grad_norm_, clip_grad_value_])
+def test_without_a_scaler_clipping_is_seen_through_from_imports(
+    watching: Any, net: Net, clip: Callable[[Any, float], Any]
+) -> None:
+    """At the entry of torch's clipping functions, whatever name they were imported under."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watching(model, optimizer)
+    loss_of(model).backward()
+    before = true_norm(model)
+    clip(model.parameters(), 0.01)
+    after = true_norm(model)
+    optimizer.step()
+    recorded = watching.read()
+    assert math.isclose(recorded.series("grad.norm")[0], before, rel_tol=1e-6)
+    assert math.isclose(recorded.series("grad.norm_clipped")[0], after, rel_tol=1e-6)
+    assert point(recorded) == ("clip", "no")
+
+
+def test_clipping_layer_by_layer_still_gives_the_norm_before_any_of_it(watching: Any, net: Net) -> None:
+    """The first call reads every gradient of the optimizer."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watching(model, optimizer)
+    loss_of(model).backward()
+    before = true_norm(model)
+    for parameter in model.parameters():
+        clip_grad_norm_([parameter], 0.01)
+    optimizer.step()
+    assert math.isclose(watching.read().series("grad.norm")[0], before, rel_tol=1e-6)
+
+
+def test_clipping_each_micro_batch_does_not_pass_for_the_steps_gradient(watching: Any, net: Net) -> None:
+    """Gradients that grow after a clip are read again: at the next clip, or else in the pre-hook."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    watching(model, optimizer)
+    for clip_last in (True, False):
+        for micro in range(2):
+            loss_of(model).backward()
+            before = true_norm(model)
+            if micro == 0 or clip_last:
+                clip_grad_norm_(model.parameters(), 0.01)
+        optimizer.step()
+        optimizer.zero_grad()
+        recorded_norm = before
+    norms = watching.read().series("grad.norm")
+    assert math.isclose(norms[1], recorded_norm, rel_tol=1e-6)
+
+
+def test_without_clipping_the_pre_hook_reads(watching: Any, net: Net) -> None:
+    """And says that clipping it cannot see may have come before."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watching(model, optimizer)
+    loss_of(model).backward()
+    expected = true_norm(model)
+    optimizer.step()
+    recorded = watching.read()
+    assert math.isclose(recorded.series("grad.norm")[0], expected, rel_tol=1e-6)
+    assert point(recorded) == ("step", "maybe")
+
+
+@pytest.mark.parametrize("as_keyword", [False, True])
+def test_with_a_closure_the_gradient_is_the_closures_own(watching: Any, net: Net, as_keyword: bool) -> None:
+    """Before the closure, `.grad` still holds the last step's gradient."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watching(model, optimizer)
+    expected: list[float] = []
+    factors = iter((1.0, 100.0))
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(model, next(factors))
+        loss.backward()
+        expected.append(true_norm(model))
+        return loss
+
+    for _ in range(2):
+        assert isinstance(optimizer.step(closure=closure) if as_keyword else optimizer.step(closure), torch.Tensor)
+    recorded = watching.read()
+    norms = recorded.series("grad.norm")
+    assert [math.isclose(norms[step], expected[step], rel_tol=1e-6) for step in range(2)] == [True, True]
+    assert point(recorded) == ("closure", "maybe")
+
+
+def test_lbfgs_gives_the_gradient_at_the_weights_the_step_starts_from(watching: Any, net: Net) -> None:
+    """Its closure runs many times; a step is one call of `step`, and the first evaluation is its gradient."""
+    model = net()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.01, max_iter=4, tolerance_grad=0.0, tolerance_change=0.0)
+    watching(model, optimizer)
+    firsts: list[float] = []
+    evaluations = 0
+
+    def closure() -> torch.Tensor:
+        nonlocal evaluations
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward()
+        if evaluations == 0:
+            firsts.append(true_norm(model))
+        evaluations += 1
+        return loss
+
+    for _ in range(3):
+        evaluations = 0
+        optimizer.step(closure)
+        assert evaluations > 1
+    recorded = watching.read()
+    norms = recorded.series("grad.norm")
+    assert list(norms) == [0, 1, 2]
+    assert all(math.isclose(norms[step], firsts[step], rel_tol=1e-6) for step in range(3))
+    assert list(recorded.series("opt.steps").values()) == [1.0, 2.0, 3.0]
+
+
+def test_clipping_inside_a_closure_gives_both_norms(watching: Any, net: Net) -> None:
+    """As Lightning does it."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watching(model, optimizer)
+    before, after = [], []
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward()
+        before.append(clip_grad_norm_(model.parameters(), 0.01).item())
+        after.append(true_norm(model))
+        return loss
+
+    for _ in range(2):
+        optimizer.step(closure)
+    recorded = watching.read()
+    assert list(recorded.series("grad.norm").values()) == before
+    assert all(
+        math.isclose(found, expected, rel_tol=1e-6)
+        for found, expected in zip(recorded.series("grad.norm_clipped").values(), after, strict=True)
+    )
+    assert point(recorded) == ("clip", "no")
+
+
+def test_on_a_skip_the_bad_layers_are_named_before_clipping_spreads_them(watching: Any, net: Net) -> None:
+    """Clipping one infinity makes every gradient zero or NaN; the reading comes before."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    watching(model, optimizer, scaler)
+    scaler.scale(loss_of(model)).backward()
+    model[2].weight.grad[0, 3] = math.inf
+    scaler.unscale_(optimizer)
+    clip_grad_norm_(model.parameters(), 1.0)
+    assert not model[0].weight.grad.isfinite().all() or not model[0].weight.grad.any()
+    scaler.step(optimizer)
+    scaler.update()
+    (skip,) = watching.read().kinds("skip")
+    assert skip.attributes["nonfinite"] == ["2.weight"]
+    assert (skip.attributes["num_nonfinite"], skip.attributes["num_finite"]) == (1, 3)
+
+
+def test_every_n_th_step_only_gradients_are_left_out(watching: Any, net: Net) -> None:
+    """`every=3` measures gradients at steps 0, 3, 6; scale, skips and loss come at every step."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    watching(model, optimizer, scaler, every=3)
+    for step in range(8):
+        optimizer.zero_grad()
+        scaler.scale(loss_of(model)).backward()
+        if step == 4:
+            model[0].bias.grad.fill_(math.nan)
+        scaler.step(optimizer)
+        scaler.update()
+    recorded = watching.read()
+    assert [step for step in recorded.series("grad.norm") if step != 4] == [0, 3, 6]
+    assert list(recorded.series("amp.scale")) == list(range(8))
+    assert list(recorded.series("loss")) == list(range(8))
+    (skip,) = recorded.kinds("skip")
+    assert skip.attributes["nonfinite"] == ["0.bias"]

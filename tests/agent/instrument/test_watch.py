@@ -1,0 +1,394 @@
+"""`halfscope.watch` from the user's side: arguments, steps and logs, ends, and what is left behind."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import halfscope
+import pytest
+import torch
+import torch.nn.utils.clip_grad as clip_module
+
+Net = Callable[[], torch.nn.Sequential]
+
+
+def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int, each: Any = None) -> None:
+    for step in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).pow(2).sum().backward()
+        optimizer.step()
+        if each is not None:
+            each(step)
+
+
+@pytest.fixture
+def made(net: Net) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    model = net()
+    return model, torch.optim.SGD(model.parameters(), 0.01)
+
+
+# ---- arguments ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"mode": "loud"}, ValueError, "mode is 'loud'; expected one of online, offline, disabled"),
+        ({"precision": "fp16"}, ValueError, "expected one of FP32, TF32, FP16-AMP"),
+        ({"tags": "demo"}, TypeError, r"expected a list of strings, as in tags=\['demo'\]"),
+        ({"config": object()}, TypeError, r"for argparse: config=vars\(args\)"),
+        ({"every": 0}, ValueError, "every is 0; expected at least 1"),
+        ({"every": 1.5}, TypeError, "every is 1.5; expected a whole number"),
+        ({"start_step": -1}, ValueError, "start_step is -1; expected at least 0"),
+        ({"run_id": "../../etc"}, ValueError, "run_id is '../../etc'; expected 16 characters"),
+        ({"name": 3}, TypeError, "name is 3; expected a string"),
+    ],
+)
+def test_a_wrong_option_raises_at_once_and_says_what_to_give(
+    made: Any, tmp_path: Path, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """Nothing is written, nothing is hooked."""
+    model, optimizer = made
+    with pytest.raises(error, match=message):
+        halfscope.watch(model, optimizer, **{"mode": "offline", "directory": tmp_path / "j", **options})
+    assert not (tmp_path / "j").exists()
+    assert not optimizer._optimizer_step_pre_hooks
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (lambda m, o: (o, m), TypeError, r"model 'SGD' is SGD; expected a torch.nn.Module|model .* is SGD"),
+        (lambda m, o: (m, m), TypeError, "expected a torch.optim.Optimizer"),
+        (lambda m, o: (m, o, o), TypeError, "expected a torch.amp.GradScaler"),
+        (lambda m, o: (m, []), TypeError, "optimizer is empty"),
+        (lambda m, o: ([], o), TypeError, "model is empty"),
+        (lambda m, o: (m, [o, o]), ValueError, "are the same object; give it once"),
+        (lambda m, o: (None, o), TypeError, "is NoneType; expected a torch.nn.Module"),
+    ],
+)
+def test_objects_of_the_wrong_kind_raise_at_once(
+    made: Any, tmp_path: Path, arguments: Any, error: type[Exception], message: str
+) -> None:
+    """Also when they only stand in the wrong order."""
+    with pytest.raises(error, match=message):
+        halfscope.watch(*arguments(*made), mode="offline", directory=tmp_path)
+
+
+def test_disabled_hooks_nothing_and_writes_nothing(made: Any, tmp_path: Path) -> None:
+    """The same three lines, at no cost."""
+    model, optimizer = made
+    before = optimizer._optimizer_step_pre_hooks.copy(), model._forward_pre_hooks.copy(), sys.excepthook
+    run = halfscope.watch(model, optimizer, mode="disabled", directory=tmp_path / "j")
+    assert (optimizer._optimizer_step_pre_hooks, model._forward_pre_hooks, sys.excepthook) == before
+    run.step(loss=1.0)
+    run.log(a=1)
+    run.finish()
+    assert not (tmp_path / "j").exists()
+
+
+def test_the_environment_sets_what_arguments_do_not(
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HALFSCOPE_MODE, HALFSCOPE_DIR, HALFSCOPE_PROJECT, HALFSCOPE_NAME."""
+    for name, value in (("MODE", "offline"), ("DIR", str(tmp_path / "j")), ("PROJECT", "p"), ("NAME", "n")):
+        monkeypatch.setenv(f"HALFSCOPE_{name}", value)
+    run = halfscope.watch(*made)
+    assert run.name == "n"
+    run.finish()
+    assert (tmp_path / "j" / run.id).is_dir()
+
+
+# ---- steps and logs -------------------------------------------------------------------------------
+
+
+def test_step_and_log_after_the_update_are_of_that_step(watching: Any, made: Any) -> None:
+    """The documented loop."""
+    run = watching(*made)
+
+    def each(step: int) -> None:
+        run.step(loss=torch.tensor(float(step)), samples=10, tokens=100)
+        run.log(accuracy=step / 10)
+
+    train(*made, 4, each)
+    recorded = watching.read()
+    assert recorded.series("loss") == {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0}
+    assert recorded.series("accuracy") == {0: 0.0, 1: 0.1, 2: 0.2, 3: 0.3}
+    times = recorded.series("time.step_s")
+    for name, count in (("throughput.samples_per_s", 10), ("throughput.tokens_per_s", 100)):
+        assert all(math.isclose(rate * times[step], count) for step, rate in recorded.series(name).items())
+    assert recorded.facts["samples_source"] == "declared"
+
+
+def test_step_before_backward_is_of_the_coming_step(watching: Any, made: Any) -> None:
+    """A loop that reports the loss as soon as it has it gets it at the right step."""
+    model, optimizer = made
+    run = watching(model, optimizer)
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).sum()
+        run.step(loss=float(step))
+        loss.backward()
+        optimizer.step()
+    assert watching.read().series("loss") == {0: 0.0, 1: 1.0, 2: 2.0}
+
+
+def test_samples_of_micro_batches_add_up(watching: Any, made: Any) -> None:
+    """`run.step(samples=)` once per micro-batch."""
+    model, optimizer = made
+    run = watching(model, optimizer)
+    for _ in range(2):
+        for _ in range(4):
+            model(torch.ones(2, 4)).sum().backward()
+            run.step(samples=8)
+        optimizer.step()
+    recorded = watching.read()
+    times = recorded.series("time.step_s")
+    rates = recorded.series("throughput.samples_per_s")
+    assert [round(rates[step] * times[step]) for step in (0, 1)] == [32, 32]
+
+
+def test_log_takes_mappings_keywords_nesting_and_several_values(watching: Any, made: Any) -> None:
+    """Nested mappings give names with prefixes; tensors and numpy numbers are numbers."""
+    run = watching(*made)
+    train(*made, 1)
+    run.log({"a": 1, "val": {"loss": torch.tensor(0.5), "top": {"1": True}}}, b=2.5, c=math.nan)
+    recorded = watching.read()
+    assert recorded.series("a") == {0: 1.0}
+    assert recorded.series("b") == {0: 2.5}
+    assert recorded.series("val/loss") == {0: 0.5}
+    assert recorded.series("val/top/1") == {0: 1.0}
+    assert math.isnan(recorded.series("c")[0])
+
+
+def test_a_logged_name_of_ours_says_where_it_comes_from(watching: Any, made: Any) -> None:
+    """`loss` is the loss; any other built-in name keeps its meaning, and the user's has a label."""
+    run = watching(*made)
+    train(*made, 1)
+    run.log({"loss": 7.0, "grad.norm": -1.0})
+    recorded = watching.read()
+    assert recorded.series("loss") == {0: 7.0}
+    assert recorded.series("grad.norm", source="log") == {0: -1.0}
+    assert recorded.series("grad.norm")[0] > 0
+
+
+def test_a_value_that_is_no_number_is_left_out_with_one_warning(
+    watching: Any, made: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The training goes on, and so do the other calls."""
+    run = watching(*made)
+    train(*made, 2, lambda step: run.log(text="abc"))
+    run.log(ok=1.0)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "expected a number" in caplog.text
+    assert watching.read().series("ok") == {1: 1.0}
+
+
+def test_a_run_continues_at_its_start_step(watching: Any, made: Any) -> None:
+    """A resumed training says where it goes on, and gets the next attempt number."""
+    run = watching(*made, start_step=100, run_id=None)
+    train(*made, 2)
+    run.finish()
+    again = watching(*made, start_step=50, run_id=run.id)
+    assert again.id == run.id
+    train(*made, 1)
+    first, second = watching.read_all()
+    assert (first.steps(), second.steps()) == ([100, 101], [50])
+
+
+def test_what_the_user_gave_is_in_the_start_record(watching: Any, made: Any) -> None:
+    """Project, name, tags, configuration and environment."""
+    watching(*made, project="p", name="n", tags=["a", "b"], config={"lr": 0.1, "nested": {"x": [1, 2]}})
+    start = watching.read().start
+    assert (start.project, start.name, start.tags) == ("p", "n", ["a", "b"])
+    assert start.config == {"lr": 0.1, "nested": {"x": [1, 2]}}
+    assert start.environment["torch"] == torch.__version__
+
+
+# ---- ends -----------------------------------------------------------------------------------------
+
+
+def test_finish_writes_the_end_and_later_calls_do_nothing(watching: Any, made: Any) -> None:
+    """Training on after `finish` is not recorded."""
+    run = watching(*made)
+    train(*made, 3)
+    run.finish()
+    run.finish()
+    run.step(loss=1.0)
+    run.log(a=1.0)
+    train(*made, 3)
+    recorded = watching.read()
+    assert (recorded.end.outcome, recorded.end.step) == ("finished", 2)
+    assert recorded.steps() == [0, 1, 2]
+
+
+def test_a_with_block_ends_the_run_with_its_exception(watching: Any, made: Any) -> None:
+    """Type and message, and the exception goes on."""
+    def diverges(step: int) -> None:
+        if step == 1:
+            raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"), watching(*made):
+        train(*made, 5, diverges)
+    end = watching.read().end
+    assert (end.outcome, end.error_type, end.message, end.step) == ("exception", "RuntimeError", "boom", 1)
+
+
+def test_a_second_watch_supersedes_the_first_with_one_notice(
+    watching: Any, made: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Notebooks run their cells again: each step is recorded once, by the newer run."""
+    watching(*made)
+    train(*made, 2)
+    watching(*made)
+    train(*made, 3)
+    first, second = watching.read_all()
+    assert (first.end.outcome, first.steps()) == ("superseded", [0, 1])
+    assert (second.end.outcome, second.steps()) == ("finished", [0, 1, 2])
+    assert len(caplog.records) == 1
+
+
+def test_an_uncaught_exception_is_recorded_and_reaches_the_earlier_hook(tmp_path: Path, read: Any) -> None:
+    """The user's own excepthook still runs, and the traceback is printed as ever."""
+    done = run_program(
+        tmp_path,
+        "previous = sys.excepthook\n"
+        "def hook(*error): print('mine'); previous(*error)\n"
+        "sys.excepthook = hook\n"
+        "run = halfscope.watch(model, optimizer)\n"
+        "train(2)\n"
+        "raise ValueError('diverged')\n",
+    )
+    assert done.returncode == 1
+    assert done.stdout == "mine\n"
+    assert "ValueError: diverged" in done.stderr
+    (recorded,) = read(tmp_path / "journals")
+    assert (recorded.end.outcome, recorded.end.error_type, recorded.end.message) == (
+        "exception",
+        "ValueError",
+        "diverged",
+    )
+    assert recorded.steps() == [0, 1]
+
+
+def test_the_end_of_the_process_finishes_the_run(tmp_path: Path, read: Any) -> None:
+    """Three lines are enough: nobody has to call `finish`."""
+    done = run_program(tmp_path, "run = halfscope.watch(model, optimizer)\ntrain(3)\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    (recorded,) = read(tmp_path / "journals")
+    assert (recorded.end.outcome, recorded.steps()) == ("finished", [0, 1, 2])
+
+
+def test_a_forked_child_neither_records_nor_ends_the_run(tmp_path: Path, read: Any) -> None:
+    """A child that trains and exits leaves the parent's run alone."""
+    done = run_program(
+        tmp_path,
+        "run = halfscope.watch(model, optimizer)\n"
+        "train(1)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    train(5); run.log(x=1); run.finish(); sys.exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "train(1)\n",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    (recorded,) = read(tmp_path / "journals")
+    assert (recorded.end.outcome, recorded.steps()) == ("finished", [0, 1])
+
+
+def test_sigterm_is_the_users(tmp_path: Path, read: Any) -> None:
+    """No handler of ours: the process dies of it, and the journal has no end record (the sender tells)."""
+    done = run_program(
+        tmp_path,
+        "import signal\n"
+        "before = signal.getsignal(signal.SIGTERM)\n"
+        "run = halfscope.watch(model, optimizer)\n"
+        "train(1)\n"
+        "assert signal.getsignal(signal.SIGTERM) is before\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n",
+    )
+    assert done.returncode == -15
+    (recorded,) = read(tmp_path / "journals")
+    assert recorded.end is None
+
+
+def run_program(tmp_path: Path, body: str) -> subprocess.CompletedProcess[str]:
+    """A training script in a process of its own, journalling to `tmp_path / journals`."""
+    program = (
+        "import os, sys, torch, halfscope\n"
+        "torch.set_num_threads(1)\n"
+        "model = torch.nn.Linear(4, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.01)\n"
+        "def train(steps):\n"
+        "    for _ in range(steps):\n"
+        "        model(torch.ones(2, 4)).sum().backward(); optimizer.step()\n" + body
+    )
+    env = {**os.environ, "HALFSCOPE_MODE": "offline", "HALFSCOPE_DIR": str(tmp_path / "journals")}
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], env=env, capture_output=True, text=True, timeout=120
+    )
+
+
+# ---- what is left behind ----------------------------------------------------------------------------
+
+
+def test_nothing_is_left_behind_after_finish(watching: Any, net: Net) -> None:
+    """Hook lists, classes and module globals are what they were."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    scaler = torch.amp.GradScaler("cpu")
+
+    def state() -> Any:
+        return (
+            [dict(m._forward_pre_hooks) for m in model.modules()],
+            [dict(m._forward_pre_hooks_with_kwargs) for m in model.modules()],
+            [p._post_accumulate_grad_hooks for p in model.parameters()],
+            dict(optimizer._optimizer_step_pre_hooks),
+            dict(optimizer._optimizer_step_post_hooks),
+            type(scaler),
+            sorted(scaler.__dict__),
+            clip_module._get_total_norm,
+            clip_module._group_tensors_by_device_and_dtype,
+            sys.excepthook,
+        )
+
+    before = state()
+    run = watching(model, optimizer, scaler)
+    assert state() != before
+    for _ in range(3):
+        scaler.scale(model(torch.ones(2, 4)).sum()).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+    run.finish()
+    assert state() == before
+    assert pickle.dumps(model)
+
+
+def test_a_failing_probe_is_switched_off_and_the_training_goes_on(
+    watching: Any, made: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One warning, one event; everything else is still recorded."""
+
+    def fails(*arguments: Any) -> None:
+        raise ZeroDivisionError("no norm today")
+
+    monkeypatch.setattr("halfscope.probes.gradients.read", fails)
+    watching(*made)
+    train(*made, 5)
+    recorded = watching.read()
+    (event,) = recorded.kinds("agent_degraded")
+    assert event.attributes == {"probe": "gradients", "error": "ZeroDivisionError: no norm today"}
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert recorded.steps() == [0, 1, 2, 3, 4]
+    assert recorded.series("opt.steps")[4] == 5.0
+    assert recorded.series("grad.norm") == {}
