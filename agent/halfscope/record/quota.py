@@ -38,7 +38,8 @@ def make_room(place: StreamPlace, room_bytes: int) -> None:
             del sizes[first_seq]
             if sum(sizes.values()) <= room_bytes:
                 return
-    for first_seq in sorted(sizes):
+    # Never the last one: it is open for appending, and what is appended would go to a file that has no name any more.
+    for first_seq in sorted(sizes)[:-1]:
         sizes[first_seq] = condense(place.segment(first_seq), first_seq)
         if sum(sizes.values()) <= room_bytes:
             return

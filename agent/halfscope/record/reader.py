@@ -18,6 +18,7 @@ from halfscope.wire.codec import decode_record, encode
 from halfscope.wire.messages import Lost, Record, StreamInfo
 
 DAMAGED = "damaged"
+MAX_HEADER_BYTES = 4096
 MISSING = "not in the journal any more"
 
 
@@ -178,7 +179,7 @@ def read_checkpoint(place: StreamPlace, seq: int) -> tuple[int, bytes] | None:
 def _header(path: Path) -> segment.SegmentHeader | None:
     try:
         with path.open("rb") as file:
-            data = file.read(64 * 1024)
+            data = file.read(MAX_HEADER_BYTES)
     except OSError:
         return None
     return segment.read_header(data)[0]

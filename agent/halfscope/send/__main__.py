@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import signal
 import socket
+import sys
 import time
 from pathlib import Path
-from types import FrameType
+from traceback import format_exception
+from types import FrameType, TracebackType
 from typing import NoReturn
 
-from halfscope.record.layout import StreamPlace, make_directory, try_lock
+from halfscope.record.layout import StreamPlace, make_directory, try_lock, write_atomically
 from halfscope.send.cleanup import KEEP_S, remove_shipped
 from halfscope.send.endpoint import resolve
 from halfscope.send.outbox import ORPHAN_QUIET_S
-from halfscope.send.process import SenderStatus, lock_path, write_status
+from halfscope.send.process import SenderStatus, crash_path, lock_path, status_path, write_status
 from halfscope.send.ship import Shipper
 from halfscope.wire.messages import StreamInfo
 
@@ -42,6 +45,7 @@ def main() -> int:
     parser.add_argument("--keep-s", type=float, default=KEEP_S, help="how long shipped journals are kept")
     parsed = parser.parse_args()
     os.umask(0o077)
+    sys.excepthook = functools.partial(_note_crash, parsed.directory)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     make_directory(parsed.directory)
@@ -140,10 +144,17 @@ class _Reporter:
             )
 
     def remove(self) -> None:
-        from halfscope.send.process import status_path
-
         with contextlib.suppress(OSError):
             status_path(self._directory).unlink()
+
+
+def _note_crash(
+    directory: Path, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    """Standard error leads nowhere here; what went wrong is left where `doctor` and people find it."""
+    text = "".join(format_exception(kind, error, traceback))
+    with contextlib.suppress(OSError):
+        write_atomically(crash_path(directory), text.encode(errors="replace"))
 
 
 def _leave(_number: int, _frame: FrameType | None) -> NoReturn:

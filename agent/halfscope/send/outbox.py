@@ -244,10 +244,10 @@ class Outbox:
     def save(self) -> None:
         """Write what is acknowledged to disk. Where that cannot be, it is asked of the server again next time."""
         if self._unsaved:
-            self._unsaved = False
             self.ack = msgspec.structs.replace(self.ack, updated_us=time.time_ns() // 1000)
             with contextlib.suppress(OSError):
                 write_ack(self.place.acks, self._server, self.ack)
+                self._unsaved = False
 
     def close(self) -> None:
         """Save, and let go of the stream."""

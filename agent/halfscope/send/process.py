@@ -157,6 +157,11 @@ def status_path(directory: Path) -> Path:
     return directory / f"sender-{_host()}.json"
 
 
+def crash_path(directory: Path) -> Path:
+    """Where a sender that failed left its traceback."""
+    return directory / f"sender-{_host()}.crash.txt"
+
+
 def _start(directory: Path, server: str | None) -> tuple[bool, str]:
     """(a sender runs, what is wrong)"""
     _reap()

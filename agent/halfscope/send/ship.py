@@ -33,6 +33,8 @@ from halfscope.wire.messages import AgentFrame, StreamInfo
 
 FRAME_INTERVAL_S = 0.2
 SCAN_INTERVAL_S = 0.5
+LOOK_AGAIN_S = 60.0
+"""When a stream that is not ours, or could not be read, is looked at again: a shared directory may hold thousands."""
 SAVE_INTERVAL_S = 0.2
 MAX_UNACKED_BATCHES = 32
 """Of all streams together: with 256 KiB each, 8 MiB before compression that a server is asked to hold for us."""
@@ -108,6 +110,8 @@ class Shipper:
         self._backoff = Backoff(base_s=0.5, cap_s=MAX_CONNECT_DELAY_S)
         self._connect_at_s = self._scan_at_s = self._save_at_s = clock_s()
         self._has_scanned = False
+        self._look_again_s: dict[StreamPlace, float] = {}
+        self._num_turns = 0
 
     @property
     def is_idle(self) -> bool:
@@ -173,8 +177,13 @@ class Shipper:
         known = {outbox.place for outbox in self._outboxes.values()} | self.tally.shipped | self.tally.gone
         self.tally.busy.clear()
         for place in find_streams(self._directory):
-            if place not in known and place.segments() and self._wants(place, read_info(place)):
+            if place in known or self._look_again_s.get(place, now_s) > now_s or not place.segments():
+                continue
+            if self._wants(place, read_info(place)):
+                self._look_again_s.pop(place, None)
                 self._take_up(place, now_s)
+            else:
+                self._look_again_s[place] = now_s + LOOK_AGAIN_S
         self._has_scanned = True
 
     def _endpoint(self) -> Endpoint | None:
@@ -238,18 +247,22 @@ class Shipper:
         is_behind = False
         room = MAX_UNACKED_BATCHES - sum(self._session.num_unacked(key) for key in self._outboxes)
         finished: list[tuple[Key, str]] = []
-        for key, outbox in self._outboxes.items():
+        for key in self._keys_in_turn():
+            outbox = self._outboxes[key]
             if self._session.phase(key) is not Phase.OPEN:
                 continue
-            for batch in self._batches(key, outbox, now_s, room):
-                frames.append(batch)
-                room -= 1
-            if outbox.is_shipped and self._session.num_unacked(key) == 0:
-                outbox.look_at_writer(time.time())
-                if outbox.fill():
-                    is_behind = True
-                elif outbox.outcome or not self._follow:
-                    finished.append((key, outbox.outcome))
+            try:
+                for batch in self._batches(key, outbox, now_s, room):
+                    frames.append(batch)
+                    room -= 1
+                if outbox.is_shipped and self._session.num_unacked(key) == 0:
+                    outbox.look_at_writer(time.time())
+                    if outbox.fill():
+                        is_behind = True
+                    elif outbox.outcome or not self._follow:
+                        finished.append((key, outbox.outcome))
+            except OSError as error:
+                self._cannot_read(key, error)
         for key, outcome in finished:
             if outcome:
                 frames.append(self._session.bye(key, outcome, time.time_ns() // 1000))
@@ -258,6 +271,21 @@ class Shipper:
         for key, outcome in finished:
             self._finish(key, outcome)
         return is_behind
+
+    def _keys_in_turn(self) -> list[Key]:
+        """All streams, each time another one first: a long backlog of some does not hold up the others."""
+        keys = list(self._outboxes)
+        self._num_turns += 1
+        first = self._num_turns % len(keys) if keys else 0
+        return keys[first:] + keys[:first]
+
+    def _cannot_read(self, key: Key, error: OSError) -> None:
+        """A disk or network filesystem that fails under one journal is no reason to stop with the others."""
+        outbox = self._outboxes.pop(key)
+        self._session.remove(key)
+        self._look_again_s[outbox.place] = self._clock_s() + LOOK_AGAIN_S
+        self.health.message = f"cannot read {outbox.place.path}: {error}"
+        outbox.close()
 
     def _batches(self, key: Key, outbox: Outbox, now_s: float, room: int) -> Iterator[AgentFrame]:
         while room > 0 and self._session.room(key) > 0:
@@ -294,7 +322,10 @@ class Shipper:
             self._backoff.reset()
             self.health.state, self.health.message = "connected", ""
         elif isinstance(event, Welcomed):
-            self._welcomed(event, outbox)
+            try:
+                self._welcomed(event, outbox)
+            except OSError as error:
+                self._cannot_read(event.key, error)
         elif isinstance(event, BatchRefused):
             outbox.refused(event.first, event.count, event.code, event.message)
             self.health.message = event.message
@@ -318,9 +349,10 @@ class Shipper:
             outbox.start_at(event.next, event.digest)
             self._session.resume(event.key)
             return
+        has_forked = outbox.fork(event.next)
         self._session.remove(event.key)
         del self._outboxes[event.key]
-        if outbox.fork(event.next):
+        if has_forked:
             self._outboxes[outbox.key] = outbox
             self._session.add(outbox.hello(), self._clock_s())
         else:

@@ -73,7 +73,8 @@ def open_transport(endpoint: Endpoint, *, timeout_s: float = OPEN_TIMEOUT_S) -> 
     """
     try:
         return WebsocketTransport(endpoint, timeout_s)
-    except UpgradeRefusedError:
+    except (UpgradeRefusedError, UnauthorizedError):
+        # Also 401 and 403: a proxy that wants no websockets says the same as a server that wants another token.
         http = HttpTransport(endpoint)
         http.send([])  # finds out whether anybody takes frames there
         return http

@@ -9,7 +9,7 @@ import pytest
 from halfscope.record.acks import Checkpoint, ServerAck, write_ack
 from halfscope.record.journal import JournalWriter
 from halfscope.record.layout import StreamPlace
-from halfscope.record.quota import REASON, condense
+from halfscope.record.quota import REASON, condense, make_room
 from halfscope.record.reader import MISSING, read_stream
 from halfscope.wire.codec import encode
 from halfscope.wire.messages import Column, Event, Lost, Points, StreamInfo
@@ -112,3 +112,14 @@ def test_what_the_quota_let_go_of_is_told_to_a_server_that_asks_for_it(place: St
     first_held = place.segments()[0]
     assert first_held > 0
     assert next(iter(read_stream(place)))[1] == Lost(first_seq=0, last_seq=first_held - 1, reason=MISSING)
+
+
+def test_the_segment_that_is_written_is_never_condensed(place: StreamPlace) -> None:
+    """A full disk may keep the next one from beginning, and then it is gone on with."""
+    writer = JournalWriter(place, StreamInfo(), list, quota_bytes=QUOTA_BYTES)
+    writer.open()
+    writer.append([points(step) for step in range(10)])
+    make_room(place, 0)
+    writer.append([event(10)])
+    writer.close()
+    assert [type(record) for _, record in read_stream(place)] == [Points] * 10 + [Event]

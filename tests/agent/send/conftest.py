@@ -42,7 +42,7 @@ class Journal:
     def __init__(self, directory: Path, run_id: str, stream: str, **options: Any) -> None:
         self.place = StreamPlace(directory=directory, run_id=run_id, stream=stream)
         self.num_events = 0
-        heads = [encode(START), encode(Declare(series=[SERIES]))]
+        heads = options.pop("heads", [encode(START), encode(Declare(series=[SERIES]))])
         info = options.pop("info", StreamInfo(rank=1, pid=os.getpid()))
         self.writer = JournalWriter(self.place, info, lambda: heads, **{"quota_bytes": 1 << 30, **options})
         self.writer.open()

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
+import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from halfscope.record.acks import read_acks
 from halfscope.record.layout import StreamPlace
+from halfscope.record.quota import condense
 from halfscope.record.reader import MISSING, read_stream
 from halfscope.send.outbox import Outbox
 from halfscope.wire.agent_session import Acked, AgentSession, BatchRefused, Welcomed
-from halfscope.wire.messages import Declare, End, Event, Lost, Record, Start, StreamInfo
+from halfscope.wire.codec import encode
+from halfscope.wire.messages import Column, Declare, End, Event, Lost, Points, Record, Start, StreamInfo
 
 NewJournal = Callable[..., Any]
 
@@ -176,8 +181,8 @@ def copy_journal(place: StreamPlace, to: Path) -> StreamPlace:
     return StreamPlace(directory=to, run_id=place.run_id, stream=place.stream)
 
 
-def take_up(new_journal: NewJournal, place: StreamPlace) -> Any:
-    return new_journal(place.run_id, place.stream, at=place.directory)
+def take_up(new_journal: NewJournal, place: StreamPlace, **options: Any) -> Any:
+    return new_journal(place.run_id, place.stream, at=place.directory, **options)
 
 
 def event_texts(records: list[tuple[int, Record]]) -> list[str]:
@@ -383,3 +388,45 @@ def test_a_torn_tail_is_shipped_as_lost_once_the_writer_is_gone(new_journal: New
     assert stored(model)[-1] == (5, Lost(first_seq=5, last_seq=5, reason="damaged"))
     assert not any(isinstance(record, End) for _, record in stored(model))
     outbox.close()
+
+
+def test_a_segment_condensed_while_its_batches_are_under_way_is_no_fork(new_journal: NewJournal, model: Any) -> None:
+    """The quota replaced what the server has just committed: the digests of what was sent are still known."""
+    journal = new_journal(heads=[])
+    steps = struct.pack("<q", 0)
+    points = encode(Points(steps=steps, times_us=steps, columns=[Column(sid=0, values=struct.pack("<d", 1.0))]))
+    journal.writer.append([points] * 10)
+    outbox = open_outbox(journal.place)
+    ship(outbox, model, acknowledge=False)
+    journal.writer.close()
+    condense(journal.place.segment(0), 0)
+    take_up(new_journal, journal.place, heads=[]).write(1)
+    ship(outbox, model)
+    outbox.close()
+    assert list(model.streams) == [("run1", "ab")]
+    assert [type(record) for _, record in stored(model)] == [Points] * 10 + [Event]
+
+
+def test_a_stream_written_again_after_its_end_is_taken_up_again(new_journal: NewJournal, model: Any) -> None:
+    """What was acknowledged as the end is not the end if the journal has grown since."""
+    journal = new_journal()
+    journal.write(3)
+    journal.writer.close()
+    outbox = open_outbox(journal.place)
+    ship(outbox, model)
+    outbox.set_ended(outbox.outcome)
+    outbox.close()
+    assert open_settled(journal.place)
+    again = take_up(new_journal, journal.place)
+    again.write(3)
+    later_s = time.time() + 2
+    os.utime(again.place.segment(again.place.segments()[-1]), (later_s, later_s))
+    assert not open_settled(journal.place)
+
+
+def open_settled(place: StreamPlace) -> bool:
+    outbox = open_outbox(place)
+    try:
+        return outbox.is_settled
+    finally:
+        outbox.close()

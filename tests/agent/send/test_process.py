@@ -18,7 +18,7 @@ from halfscope.record.layout import StreamPlace, is_locked
 from halfscope.record.reader import read_stream
 from halfscope.record.recorder import Recorder
 from halfscope.send import drain, ensure_sender, process, status
-from halfscope.send.process import lock_path, status_path
+from halfscope.send.process import crash_path, lock_path, status_path
 from halfscope.wire.messages import End, Start, StreamInfo
 
 RUN, STREAM = "01jabcdefghjkmnp", "ab12"
@@ -77,7 +77,7 @@ def record(directory: Path, stream: str = STREAM) -> Recorder:
 
 
 def test_a_run_is_shipped_by_the_time_drain_returns(
-    directory: Path, place: StreamPlace, start_server: Callable[..., Any], model: Any
+    directory: Path, place: StreamPlace, start_server: Callable[..., Any], model: Any, wait_until: Callable[..., None]
 ) -> None:
     """Started beside the training, which waits for the last acknowledgement and no longer."""
     server = start_server()
@@ -90,7 +90,7 @@ def test_a_run_is_shipped_by_the_time_drain_returns(
     recorder.close(End(outcome="finished", step=99, time_us=0))
     assert drain(RUN, STREAM, 20.0, directory=directory)
     assert model.streams[RUN, STREAM].records == list(read_stream(place))
-    assert model.streams[RUN, STREAM].ended == "ended"
+    wait_until(lambda: model.streams[RUN, STREAM].ended == "ended")
 
 
 def test_ranks_share_one_sender(
@@ -148,7 +148,7 @@ def test_the_sender_ends_by_itself(
         check=False,
     )
     assert done.returncode == 0
-    assert model.streams[RUN, STREAM].ended == "ended"
+    wait_until(lambda: model.streams[RUN, STREAM].ended == "ended")
     assert status(directory).state == "none"
     assert not status_path(directory).exists()
 
@@ -313,4 +313,20 @@ def test_a_status_file_that_cannot_be_read_is_a_sender_that_starts(directory: Pa
         assert status(directory).state == "starting"
     finally:
         holder.communicate("")
+    assert status(directory).state == "none"
+
+
+def test_a_sender_that_fails_leaves_its_traceback(directory: Path, start_server: Callable[..., Any]) -> None:
+    """Nobody reads its standard error."""
+    directory.mkdir()
+    script = (
+        "import sys, halfscope.send.__main__ as sender\n"
+        "def broken(*_, **__): raise RuntimeError('a bug')\n"
+        "sender.Shipper = broken\n"
+        "sys.argv = ['send', sys.argv[1]]\n"
+        "sender.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(directory)], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "RuntimeError: a bug" in crash_path(directory).read_text()
     assert status(directory).state == "none"

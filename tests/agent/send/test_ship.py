@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from halfscope.record import reader as reader_module
 from halfscope.record.layout import StreamPlace
 from halfscope.record.reader import read_stream
 from halfscope.send import ship as ship_module
@@ -368,6 +370,39 @@ def test_a_stream_that_somebody_else_ships_is_left_alone(
     assert second.tally.busy == {journal.place}
     turn_until(first, lambda: first.is_idle)
     assert_arrived(model, journal.place)
+
+
+def test_a_journal_that_cannot_be_read_does_not_hold_up_the_others(
+    new_journal: NewJournal,
+    new_shipper: Callable[..., Shipper],
+    start_server: Callable[..., Any],
+    model: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A disk that fails under one; it is looked at again later, and comes then."""
+    broken, sound = new_journal("run1"), new_journal("run2")
+    now_s = [0.0]
+    shipper = new_shipper(start_server().url, follow=True)
+    shipper._clock_s = lambda: now_s[0] + time.monotonic()
+    turn_until(shipper, lambda: len(model.streams) == 2 and all(s.next == 2 for s in model.streams.values()))
+    opened = reader_module.os.pread
+
+    def failing(descriptor: int, size: int, offset: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(broken.place.path)):
+            raise OSError(5, "Input/output error")
+        return opened(descriptor, size, offset)
+
+    monkeypatch.setattr(reader_module.os, "pread", failing)
+    for journal in (broken, sound):
+        journal.write(3)
+        journal.end()
+    turn_until(shipper, lambda: shipper.is_idle)
+    assert model.streams["run2", "ab"].next == 6
+    assert model.streams["run1", "ab"].next == 2
+    monkeypatch.undo()
+    now_s[0] = ship_module.LOOK_AGAIN_S
+    turn_until(shipper, lambda: model.streams["run1", "ab"].next == 6)
+    assert_arrived(model, broken.place, sound.place)
 
 
 def test_an_address_that_is_none_is_told_and_may_be_mended(directory: Path, new_journal: NewJournal) -> None:
