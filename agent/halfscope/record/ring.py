@@ -81,40 +81,77 @@ def to_points(rows: Iterable[Row]) -> Points:
     """Rows as columns, ascending by step. Rows of one step become one row where no series would stand twice in it.
 
     Raises:
-        TypeError, OverflowError: a step or value that is no number, or a step beyond 64 bits.
+        TypeError, ValueError, OverflowError: a step or value that is no number, or a step beyond 64 bits.
     """
-    steps: list[int] = []
-    times_us: list[int] = []
-    columns: dict[int, tuple[array[int], array[float]]] = {}
-    seen: set[int] = set()
+    table = _Table()
     for step, time_us, values in _ascending(rows):
-        if not steps or step != steps[-1]:
-            steps.append(step)
-            times_us.append(time_us)
-            seen.clear()
-        for sid, value in values:
-            if sid in seen:  # a second value of one series at one step
-                steps.append(step)
-                times_us.append(time_us)
-                seen.clear()
-            seen.add(sid)
-            column = columns.get(sid)
-            if column is None:
-                column = columns[sid] = (array("I"), array("d"))
-            column[0].append(len(steps) - 1)
-            column[1].append(value)
-    return Points(
-        steps=_little_endian(array("q", steps)),
-        times_us=_little_endian(array("q", times_us)),
-        columns=[
-            Column(
-                sid=sid,
-                values=_little_endian(values),
-                rows=b"" if len(numbers) == len(steps) else _little_endian(numbers),
-            )
-            for sid, (numbers, values) in sorted(columns.items())
-        ],
-    )
+        sids, numbers = zip(*values, strict=True) if values else ((), ())
+        if table.is_repeating(sids):  # a series twice in one row: each value on its own
+            for sid, number in values:
+                table.add(step, time_us, (sid,), (number,))
+        else:
+            table.add(step, time_us, sids, numbers)
+    return table.points()
+
+
+class _Table:
+    """Rows, gathered by which series they hold: mostly all hold the same ones, and whole columns are turned at once."""
+
+    def __init__(self) -> None:
+        self._steps: list[int] = []
+        self._times_us: list[int] = []
+        self._taken: frozenset[int] = frozenset()
+        """Series that have a value in the last row."""
+        self._sets: dict[tuple[int, ...], frozenset[int]] = {}
+        self._groups: dict[tuple[int, ...], tuple[list[int], list[tuple[float, ...]]]] = {}
+        """Series -> (row numbers, values of each row)."""
+
+    def is_repeating(self, sids: tuple[int, ...]) -> bool:
+        members = self._sets.get(sids)
+        if members is None:
+            members = self._sets[sids] = frozenset(sids)
+        return len(members) != len(sids)
+
+    def add(self, step: int, time_us: int, sids: tuple[int, ...], numbers: tuple[float, ...]) -> None:
+        members = self._sets.get(sids) or frozenset(sids)
+        if self._steps and step == self._steps[-1] and self._taken.isdisjoint(members):
+            self._taken |= members
+        else:
+            self._steps.append(step)
+            self._times_us.append(time_us)
+            self._taken = members
+        group = self._groups.get(sids)
+        if group is None:
+            group = self._groups[sids] = ([], [])
+        group[0].append(len(self._steps) - 1)
+        group[1].append(numbers)
+
+    def points(self) -> Points:
+        columns: dict[int, tuple[list[int], tuple[float, ...]]] = {}
+        for sids, (rows, numbers) in self._groups.items():
+            for sid, values in zip(sids, zip(*numbers, strict=True), strict=True):
+                if sid in columns:  # in rows of different make-up: bring both into the order of rows
+                    held_rows, held_values = columns[sid]
+                    pairs = sorted(zip([*held_rows, *rows], [*held_values, *values], strict=True), key=_row_number)
+                    columns[sid] = ([row for row, _ in pairs], tuple(value for _, value in pairs))
+                else:
+                    columns[sid] = (rows, values)
+        return Points(
+            steps=_little_endian(array("q", self._steps)),
+            times_us=_little_endian(array("q", self._times_us)),
+            columns=[
+                Column(
+                    sid=sid,
+                    values=_little_endian(array("d", values)),
+                    rows=b"" if len(rows) == len(self._steps) else _little_endian(array("I", rows)),
+                )
+                for sid, (rows, values) in sorted(columns.items())
+            ],
+        )
+
+
+def _row_number(pair: tuple[int, float]) -> int:
+    return pair[0]
 
 
 def _ascending(rows: Iterable[Row]) -> Sequence[Row]:
