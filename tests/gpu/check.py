@@ -1,0 +1,357 @@
+"""`python tests/gpu/check.py`: what only a CUDA device can show, in under five minutes.
+
+1. Truth: 200 steps of FP16 autocast with overflows put in, on an unfused and a fused optimizer, clipped and not. Scale,
+   next scale, skips, applied steps and gradient norms in the journal equal an independent reading taken beside them,
+   and the weights are bit for bit those of an unwatched twin.
+2. Syncs: a watched step waits for the device exactly as often as an unwatched one, counted by PyTorch's own sync debug
+   mode; and where the unwatched step never waits, neither does the watched one, with that mode set to raise.
+3. Cost: watched against unwatched steps of a mid-size transformer, in turns.
+
+Prints `name value unit` lines and exits with 0 when 1 and 2 hold. `--device cpu` runs 1 alone, to try the script.
+Invariant: what is compared with halfscope's numbers never goes through halfscope's code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "agent"))  # a machine that is lent for minutes need not install anything
+
+import halfscope  # noqa: E402
+from halfscope.record.layout import StreamPlace  # noqa: E402
+from halfscope.record.reader import JournalReader  # noqa: E402
+from halfscope.wire.codec import decode_record  # noqa: E402
+from halfscope.wire.messages import Declare, Event, Points, Record  # noqa: E402
+
+NUM_STEPS = 200
+OVERFLOW_EVERY = 17
+NORM_TOLERANCE = 1e-5
+"""Relative: halfscope adds up in another order than the reading here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One way to train."""
+
+    device: str
+    fused: bool
+    clipped: bool
+
+    @property
+    def name(self) -> str:
+        return f"{'fused' if self.fused else 'unfused'}.{'clipped' if self.clipped else 'plain'}"
+
+
+@dataclass(slots=True)
+class Training:
+    """A small network with all that a step needs."""
+
+    case: Case
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    batches: torch.Tensor
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was read beside the training, step by step."""
+
+    scale: list[float] = field(default_factory=list)
+    scale_next: list[float] = field(default_factory=list)
+    skipped: list[bool] = field(default_factory=list)
+    norm: list[float] = field(default_factory=list)
+
+
+def make(case: Case) -> Training:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 128), nn.GELU(), nn.Linear(128, 16)).to(
+        case.device
+    )
+    return Training(
+        case=case,
+        model=model,
+        optimizer=torch.optim.AdamW(model.parameters(), lr=1e-3, fused=case.fused),
+        scaler=torch.amp.GradScaler(case.device, init_scale=2.0**14, growth_interval=20),
+        batches=torch.randn(8, 32, 64, device=case.device),
+    )
+
+
+def forward_and_backward(training: Training, step: int) -> torch.Tensor:
+    """One backward pass; now and then of a loss so large that gradients overflow in FP16 while it is finite itself."""
+    training.optimizer.zero_grad(set_to_none=True)
+    with torch.autocast(training.case.device, dtype=torch.float16):
+        loss = training.model(training.batches[step % 8]).float().square().mean()
+    if step % OVERFLOW_EVERY == OVERFLOW_EVERY - 1:
+        loss = loss * 1e6
+    training.scaler.scale(loss).backward()
+    return loss.detach()
+
+
+def update(training: Training) -> None:
+    if training.case.clipped:
+        training.scaler.unscale_(training.optimizer)
+        nn.utils.clip_grad_norm_(training.model.parameters(), 1.0)
+    training.scaler.step(training.optimizer)
+    training.scaler.update()
+
+
+# ---- 1. truth --------------------------------------------------------------------------------
+
+
+def check_truth(case: Case) -> list[str]:
+    """What is wrong; nothing when all is as it should be."""
+    twin = make(case)
+    for step in range(NUM_STEPS):
+        forward_and_backward(twin, step)
+        update(twin)
+    with tempfile.TemporaryDirectory() as folder:
+        training, reading = make(case), Reading()
+        run = halfscope.watch(training.model, training.optimizer, training.scaler, mode="offline", directory=folder)
+        for step in range(NUM_STEPS):
+            loss = forward_and_backward(training, step)
+            read_before_update(training, reading)
+            update(training)
+            reading.scale_next.append(float(training.scaler._scale))  # type: ignore[arg-type]  # a tensor by now
+            run.step(loss=loss)
+        run.finish()
+        records = journal(Path(folder))
+    problems = compare(reading, records)
+    for (name, mine), other in zip(training.model.named_parameters(), twin.model.parameters(), strict=True):
+        if not torch.equal(mine, other):
+            problems.append(f"{name} differs from the unwatched training")
+    return problems
+
+
+def read_before_update(training: Training, reading: Reading) -> None:
+    """Scale, whether the step must be skipped, and the norm, from the scaled gradients themselves, in float64."""
+    scale = float(training.scaler._scale)  # type: ignore[arg-type]  # a tensor after the first `scale`
+    grads = [p.grad.double() for p in training.model.parameters() if p.grad is not None]
+    reading.scale.append(scale)
+    reading.skipped.append(not all(bool(grad.isfinite().all()) for grad in grads))
+    reading.norm.append(math.sqrt(sum(float(grad.square().sum()) for grad in grads)) / scale)
+
+
+def compare(reading: Reading, records: Sequence[Record]) -> list[str]:
+    problems = [f"halfscope itself failed: {each.attributes}" for each in of_kind(records, "agent_degraded")]
+    if not 3 <= sum(reading.skipped) <= NUM_STEPS // 2:
+        problems.append(f"{sum(reading.skipped)} skips were read; the check needs some of both")
+    expected: dict[str, list[float]] = {
+        "amp.scale": reading.scale,
+        "amp.scale_next": reading.scale_next,
+        "amp.skipped": [float(skipped) for skipped in reading.skipped],
+        "opt.steps": np.cumsum([not skipped for skipped in reading.skipped]).astype(float).tolist(),
+    }
+    for name, values in expected.items():
+        recorded = series(records, name)
+        wrong = [step for step, value in enumerate(values) if recorded.get(step) != value]
+        if wrong:
+            at = wrong[0]
+            problems.append(f"{name}: {len(wrong)} steps differ, first {at}: {recorded.get(at)} for {values[at]}")
+    recorded = series(records, "grad.norm")
+    for step, (norm, skipped) in enumerate(zip(reading.norm, reading.skipped, strict=True)):
+        value = recorded.get(step)
+        good = value is not None and (not math.isfinite(value) if skipped else abs(value / norm - 1) < NORM_TOLERANCE)
+        if not good:
+            problems.append(f"grad.norm at step {step}: {value} for {norm}{' (skipped)' if skipped else ''}")
+            break
+    return problems
+
+
+def journal(directory: Path) -> list[Record]:
+    (stream,) = directory.glob("*/*")
+    reader = JournalReader(StreamPlace(directory=directory, run_id=stream.parent.name, stream=stream.name))
+    try:
+        return [decode_record(entry.payload) for entry in reader.read(final=True)]
+    finally:
+        reader.close()
+
+
+def of_kind(records: Sequence[Record], kind: str) -> list[Event]:
+    return [record for record in records if isinstance(record, Event) and record.kind == kind]
+
+
+def series(records: Sequence[Record], name: str) -> dict[int, float]:
+    """Step to value; what holds until it changes is carried on."""
+    sids = {
+        each.sid for record in records if isinstance(record, Declare) for each in record.series if each.name == name
+    }
+    found: dict[int, float] = {}
+    for record in records:
+        if isinstance(record, Points):
+            steps = np.frombuffer(record.steps, "<i8")
+            for column in record.columns:
+                if column.sid in sids:
+                    rows = np.frombuffer(column.rows, "<u4") if column.rows else np.arange(steps.size)
+                    found |= dict(zip(steps[rows].tolist(), np.frombuffer(column.values, "<f8").tolist(), strict=True))
+    return found
+
+
+# ---- 2. syncs --------------------------------------------------------------------------------
+
+
+def check_syncs(case: Case) -> tuple[int, int, list[str]]:
+    """(syncs unwatched, syncs watched, what is wrong) over 50 steps."""
+    unwatched = count_syncs(make(case), None)
+    with tempfile.TemporaryDirectory() as folder:
+        training = make(case)
+        run = halfscope.watch(training.model, training.optimizer, training.scaler, mode="offline", directory=folder)
+        watched = count_syncs(training, run)
+        if unwatched == 0:
+            with sync_debug_mode("error"):
+                steps(training, run, 50)
+        run.finish()
+        failures = of_kind(journal(Path(folder)), "agent_degraded")
+    problems = [f"halfscope itself failed: {each.attributes}" for each in failures]
+    if watched != unwatched:
+        problems.append(f"{watched} syncs watched, {unwatched} unwatched")
+    return unwatched, watched, problems
+
+
+def count_syncs(training: Training, run: halfscope.Run | None) -> int:
+    steps(training, run, 10)
+    torch.cuda.synchronize()
+    with warnings.catch_warnings(record=True) as caught, sync_debug_mode("warn"):
+        warnings.simplefilter("always")
+        steps(training, run, 50)
+    return sum("synchroniz" in str(each.message) for each in caught)
+
+
+def steps(training: Training, run: halfscope.Run | None, num_steps: int) -> None:
+    for step in range(num_steps):
+        loss = forward_and_backward(training, step)
+        update(training)
+        if run is not None:
+            run.step(loss=loss, samples=32)
+
+
+@contextmanager
+def sync_debug_mode(mode: str) -> Iterator[None]:
+    torch.cuda.set_sync_debug_mode(mode)
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+# ---- 3. cost ---------------------------------------------------------------------------------
+
+
+def measure_cost(rounds: int, turn_steps: int) -> dict[str, float]:
+    """Milliseconds of an unwatched step, and ratios of a second unwatched copy and of a watched one."""
+    with tempfile.TemporaryDirectory() as folder:
+        arms = {name: transformer_step() for name in ("unwatched", "again", "offline")}
+        model, optimizer, scaler, step = arms["offline"]
+        run = halfscope.watch(model, optimizer, scaler, mode="offline", directory=folder)
+
+        def watched() -> None:
+            run.step(loss=step(), samples=8)
+
+        calls: dict[str, Callable[[], object]] = {name: arm[3] for name, arm in arms.items()} | {"offline": watched}
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        for call in calls.values():
+            turn(call, 5)
+        for number in range(rounds):
+            for name in calls if number % 2 == 0 else reversed(calls):
+                times[name].append(turn(calls[name], turn_steps))
+        run.finish()
+    base = times["unwatched"]
+    ratio = {
+        name: statistics.median(a / b for a, b in zip(times[name], base, strict=True)) for name in ("again", "offline")
+    }
+    return {
+        "gpu.transformer.unwatched.step_ms": statistics.median(base) * 1e3,
+        "gpu.transformer.again.ratio": ratio["again"],
+        "gpu.transformer.offline.ratio": ratio["offline"],
+    }
+
+
+def turn(call: Callable[[], object], num_steps: int) -> float:
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    for _ in range(num_steps):
+        call()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - started) / num_steps
+
+
+def transformer_step() -> tuple[nn.Module, torch.optim.Optimizer, torch.amp.GradScaler, Callable[[], torch.Tensor]]:
+    """100 million parameters: 8 layers of width 1,024, 512 tokens, batch 8, FP16 autocast, fused AdamW."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(1024, 16, 4096, dropout=0.0, batch_first=True, norm_first=True, device="cuda")
+    model = nn.TransformerEncoder(layer, 8, enable_nested_tensor=False)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    scaler = torch.amp.GradScaler("cuda")
+    batch = torch.randn(8, 512, 1024, device="cuda")
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = model(batch).float().square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach()
+
+    return model, optimizer, scaler, step
+
+
+# ---- all -------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 0 good, 1 something is wrong, 2 no CUDA device."""
+    parser = argparse.ArgumentParser(description="Check halfscope's CUDA path.")
+    parser.add_argument(
+        "--device", choices=("cuda", "cpu"), default="cuda", help="cpu: only the truth, to try the script"
+    )
+    parser.add_argument("--rounds", type=int, default=15, help="rounds of the cost measurement")
+    options = parser.parse_args(arguments)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print(f"no CUDA device: torch {torch.__version__} sees none; run this on a machine with one", file=sys.stderr)
+        return 2
+    print(f"# torch {torch.__version__} · {torch.cuda.get_device_name() if options.device == 'cuda' else 'cpu'}")
+    good = True
+    cases = [
+        Case(device=options.device, fused=fused, clipped=clipped)
+        for fused in (False, True)
+        for clipped in (False, True)
+    ]
+    for case in cases:
+        problems = check_truth(case)
+        good &= report(f"gpu.truth.{case.name}.problems", problems)
+    if options.device == "cuda":
+        for case in cases:
+            unwatched, watched, problems = check_syncs(case)
+            print(f"gpu.syncs.{case.name}.unwatched {unwatched} syncs/50steps")
+            print(f"gpu.syncs.{case.name}.watched {watched} syncs/50steps")
+            good &= report(f"gpu.syncs.{case.name}.problems", problems)
+        for name, value in measure_cost(options.rounds, turn_steps=20).items():
+            print(f"{name} {value:.6g} {'ms' if name.endswith('_ms') else 'ratio'}", flush=True)
+    return 0 if good else 1
+
+
+def report(name: str, problems: Sequence[str]) -> bool:
+    print(f"{name} {len(problems)} count", flush=True)
+    for problem in problems:
+        print(f"#   {problem}", flush=True)
+    return not problems
+
+
+if __name__ == "__main__":
+    sys.exit(main())
