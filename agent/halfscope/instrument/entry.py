@@ -184,6 +184,7 @@ def _open_recorder(settings: AgentConfig) -> Recorder:
         directory=settings.directory,
         run_id=settings.run_id,
         stream=settings.stream,
+        offline=settings.mode == "offline",
         info=StreamInfo(
             rank=settings.rank,
             world_size=settings.world_size,
