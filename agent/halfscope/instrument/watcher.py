@@ -399,6 +399,7 @@ class _ScalerCalls:
         self.after_update = wrap("scaler", self._after_update)
         self._read_loss = wrap("loss", self._read_loss_now)
         self._applied_before = 0
+        self._between = False
 
     def _before_scale(self, outputs: Any) -> None:
         if self._update_is_missing():
@@ -486,10 +487,11 @@ class _ScalerCalls:
 
     def _before_update(self, new_scale: Any) -> None:
         watcher = self._watcher
-        if new_scale is not None and watcher.clock.phase is not Phase.OPEN:
-            return  # sets the scale between attempts; it is no attempt
+        self._between = new_scale is not None and watcher.clock.phase is not Phase.OPEN
+        if self._between:
+            return  # sets the scale between two attempts, and is none itself
         part = watcher.attempt_for_work().scalers[self._watched.index]
-        part.touched = part.updated = True
+        part.touched = True
         part.was_set = new_scale is not None
         scale = self._watched.scaler._scale
         part.scale = None if scale is None else watcher.rings.value(scale)
@@ -500,7 +502,7 @@ class _ScalerCalls:
         watcher = self._watcher
         scaler = self._watched.scaler
         part = watcher.attempt.scalers[self._watched.index]
-        if not part.updated:
+        if self._between:
             watcher.reporter.scale_was_set(watcher.clock.step, self._watched)
             return
         if scaler._scale is not None and scaler._growth_tracker is not None:

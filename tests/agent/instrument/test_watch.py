@@ -95,9 +95,7 @@ def test_disabled_hooks_nothing_and_writes_nothing(made: Any, tmp_path: Path) ->
     assert not (tmp_path / "j").exists()
 
 
-def test_the_environment_sets_what_arguments_do_not(
-    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_sets_what_arguments_do_not(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """HALFSCOPE_MODE, HALFSCOPE_DIR, HALFSCOPE_PROJECT, HALFSCOPE_NAME."""
     for name, value in (("MODE", "offline"), ("DIR", str(tmp_path / "j")), ("PROJECT", "p"), ("NAME", "n")):
         monkeypatch.setenv(f"HALFSCOPE_{name}", value)
@@ -232,6 +230,7 @@ def test_finish_writes_the_end_and_later_calls_do_nothing(watching: Any, made: A
 
 def test_a_with_block_ends_the_run_with_its_exception(watching: Any, made: Any) -> None:
     """Type and message, and the exception goes on."""
+
     def diverges(step: int) -> None:
         if step == 1:
             raise RuntimeError("boom")
