@@ -22,7 +22,6 @@ from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 
-import halfscope
 from halfscope.config import journal_directory
 from halfscope.record.acks import read_acks
 from halfscope.record.layout import StreamPlace, is_locked, make_directory, write_atomically
@@ -183,7 +182,7 @@ def _spawn(directory: Path, server: str | None) -> None:
     if server:
         command += ["--server", server]
     environ = dict(os.environ)
-    package_root = Path(halfscope.__file__).parent.parent
+    package_root = Path(__file__).parents[2]
     if package_root.name not in ("site-packages", "dist-packages"):
         # A source tree, found by a path that only this process may know.
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package_root), environ.get("PYTHONPATH", "")]))
