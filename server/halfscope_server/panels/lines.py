@@ -7,7 +7,7 @@ holds (nothing, one step, only NaN, zeros on a log axis), the fill fits its skel
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -46,6 +46,8 @@ class LineSpec:
     """On a thin right axis of its own."""
     role: str = ""
     """Colour role; that of the run's number format without."""
+    can_smooth: bool = True
+    """False for what is set rather than measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +127,13 @@ class LinePanel:
                 "side": "right",
                 "showgrid": False,
                 "zeroline": False,
+                "tickmode": "auto",
             }
         return traces.figure([*all_traces, traces.bad_skeleton()], layout)
 
     def fill(self, view: RunView, window: Window) -> Fill:
         span = view.resolve(window)
-        drawn = [
-            Drawn(spec=d.spec, series=d.series, words=d.words, line=read_line(view, d.series, window))
-            for d in self.found(view)
-        ]
+        drawn = [_with_line(view, d, window) for d in self.found(view)]
         if span is None or not drawn:
             return _nothing(self, view, len(drawn))
         left = [d for d in drawn if not d.spec.right]
@@ -180,8 +180,15 @@ class LinePanel:
         return "linear"
 
 
+def _with_line(view: RunView, drawn: Drawn, window: Window) -> Drawn:
+    part = window if drawn.spec.can_smooth else replace(window, smooth=0.0)
+    return replace(drawn, line=read_line(view, drawn.series, part))
+
+
 def _dash(found: list[Drawn], place: int) -> str:
-    """Lines of one unit in one chart are told apart by their dashes."""
+    """Lines of one colour in one chart are told apart by their dashes."""
+    if found[place].spec.role:
+        return "solid"
     rivals = [d for d in found[:place] if d.spec.right == found[place].spec.right and not d.spec.role]
     return DASHES[len(rivals) % len(DASHES)]
 
@@ -221,7 +228,9 @@ def _y_axis(
     axis = _YAxis(unit=unit, is_log=positive is not None, hover=f"%{{y:{unit.hover}}} {escape(unit.words)}".rstrip())
     words = f"{title} ({unit.words})" if unit.words and unit.words not in title else title
     layout: dict[str, Any] = {"type": "log" if axis.is_log else "linear", "title": {"text": escape(words)}}
+    layout["showticklabels"] = bool(ends)
     if not ends:
+        # Nothing finite: only marks are drawn, and numbers beside them would mean nothing.
         return axis, {**layout, "range": [0, 1]}
     low, high = (min(max(end * unit.factor, -LARGEST), LARGEST) for end in (min(ends), max(ends)))
     if positive is not None:

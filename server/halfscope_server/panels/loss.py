@@ -9,7 +9,7 @@ PANEL = LinePanel(
     title="Loss",
     lines=(
         LineSpec(name="loss", words="loss"),
-        LineSpec(name="lr", words="learning rate", width_px=1, right=True, role="muted"),
+        LineSpec(name="lr", words="learning rate", width_px=1, right=True, role="muted", can_smooth=False),
     ),
     y_title="loss",
     right_title="learning rate",

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from halfscope_server.panels import axes, traces
+from halfscope_server.panels.arrays import packed, unpacked
 from halfscope_server.panels.base import Fill, Table, escape, thin_rows
 from halfscope_server.panels.lines import Drawn, LinePanel, LineSpec, chart_label, nothing_there
 from halfscope_server.query.format import integer, plural, power_of_two, power_of_two_spoken, quantity, step_range
@@ -24,7 +25,8 @@ from halfscope_server.query.window import MARK_PX, Span, Window
 Ints = NDArray[np.int64]
 
 _FINDER = LinePanel(id="scale", title="Loss scale", lines=(LineSpec(name="amp.scale", words="scale"),), y_title="scale")
-MARK_KINDS = ("skip", "scale_growth")
+HOVER = "%{customdata:,.7~g}"
+MAX_EXPONENT = 1023.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ class ScalePanel:
         def places(step: Ints, time_us: Ints) -> NDArray[Any]:
             return axes.x_values(window, step, time_us)
 
-        data = [t for d in drawn for t in traces.line_fill(d.line, places, _log2, "2^%{y:.3~g}")]
+        data = [_with_value(t) for d in drawn for t in traces.line_fill(d.line, places, _log2, HOVER)]
         quiet, streak, growth = _find_marks(view, span, window)
         data.append(_marks_fill(view, window, quiet, "skip", traces.TOP))
         data.append(_marks_fill(view, window, streak, "skip in a streak", traces.TOP, many="skips in a streak"))
@@ -123,10 +125,18 @@ def _log2(value: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.flo
     return keep, np.log2(value[keep])
 
 
+def _with_value(trace: dict[str, Any]) -> dict[str, Any]:
+    """The scale itself beside its exponent, for hovering."""
+    exponents = unpacked(trace["y"])
+    return {**trace, "customdata": packed(np.exp2(np.minimum(exponents, MAX_EXPONENT)))}
+
+
 def _y_layout(lines: list[Line]) -> dict[str, Any]:
     drawn = [_log2(line.curve.value)[1] for line in lines]
-    values = np.concatenate([value for value in drawn if value.size] or [np.array([0.0, 16.0])])
-    return axes.scale_ticks(float(values.min()), float(values.max()))
+    present = [value for value in drawn if value.size]
+    values = np.concatenate(present or [np.array([0.0, 16.0])])
+    ticks = axes.scale_ticks(float(values.min()), float(values.max()))
+    return {**ticks, "showticklabels": bool(present)}
 
 
 def _newest(view: RunView, lines: list[Line], window: Window) -> float | None:
