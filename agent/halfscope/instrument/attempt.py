@@ -103,6 +103,8 @@ class Attempt:
         """Raw loss: what `run.step(loss=)` gave, else the sum of what went into `scaler.scale`."""
         if isinstance(self.declared_loss, float):
             return self.declared_loss
+        if not self.scaled_losses:
+            return None
         known = [value for value in self.scaled_losses if isinstance(value, float)]
         return sum(known) if known else None
 

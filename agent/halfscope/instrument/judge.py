@@ -61,8 +61,10 @@ class Judge:
 
     def loss(self, attempt: Attempt) -> None:
         """Tells of a loss that is not finite, once; it may become known only after the attempt is complete."""
+        if attempt.loss_told or not attempt.judged:
+            return
         loss = attempt.loss
-        if loss is None or math.isfinite(loss) or attempt.loss_told or not attempt.judged:
+        if loss is None or math.isfinite(loss):
             return
         attempt.loss_told = True
         caught = not any(part.num_applied for part in attempt.optimizers)

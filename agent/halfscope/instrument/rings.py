@@ -28,7 +28,7 @@ class Rings:
         tensor = tensor.detach()
         if tensor.numel() != 1:
             tensor = tensor.sum()
-        if tensor.device.type == "cpu":
+        if tensor.is_cpu:
             return float(tensor.item())
         return self.put(tensor)
 

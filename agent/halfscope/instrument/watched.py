@@ -14,7 +14,7 @@ from halfscope.instrument import scaler as scaler_hooks
 
 
 class WatchedOptimizer:
-    """One optimizer: its parameters, its labels and how many steps it has applied."""
+    """One optimizer: its parameters, its labels and its size."""
 
     def __init__(self, index: int, name: str, optimizer: torch.optim.Optimizer, *, labelled: bool) -> None:
         """
@@ -25,7 +25,7 @@ class WatchedOptimizer:
         self.name = name
         self.optimizer = optimizer
         self.labels: Mapping[str, str] = {"optimizer": name} if labelled else {}
-        self.num_steps = 0
+        self.num_elements = 0
         self._groups: list[int] = []
         self._parameters: list[torch.Tensor] = []
 
@@ -35,6 +35,7 @@ class WatchedOptimizer:
         if groups != self._groups:
             self._groups = groups
             self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+            self.num_elements = sum(parameter.numel() for parameter in self._parameters)
         return self._parameters
 
     def gradients(self) -> list[torch.Tensor]:
@@ -53,8 +54,8 @@ class WatchedOptimizer:
             "class": type(self.optimizer).__name__,
             "fused": bool(defaults.get("fused")),
             "foreach": defaults.get("foreach"),
-            "num_parameters": sum(parameter.numel() for parameter in self.parameters()),
             "num_tensors": len(self.parameters()),
+            "num_parameters": self.num_elements,
             "num_groups": len(self.optimizer.param_groups),
         }
 

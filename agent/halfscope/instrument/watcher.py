@@ -31,6 +31,10 @@ ADOPTION_CHECKS = 16
 """In how many of an optimizer's first steps it is looked who calls it."""
 
 
+_COMPARED = ("unscale", "clip")
+"""Points where the user's own `clip_grad_norm_` follows: there the norm is the same to the last bit."""
+
+
 class Watcher:
     """Sets the hooks, keeps the current attempt, and hands each one to the reporter when it closes."""
 
@@ -125,7 +129,8 @@ class Watcher:
     def _forward(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not torch.is_grad_enabled():
             return
-        self._forward_inside(module, args, kwargs)
+        if not self._first_told:
+            self._forward_inside(module, args, kwargs)
         if not self._forward_counted:
             # Several passes before one backward (two views, a discriminator) are one batch.
             self._forward_counted = True
@@ -210,9 +215,11 @@ class Watcher:
             return  # after_step of the scaler knows more
         part.num_applied += 1
         self._read_rates(watched, part)
-        scaler_idle = all(not scaler.touched for scaler in self.attempt.scalers)
-        if watched.index == 0 and scaler_idle:
+        if watched.index == 0 and not (self.scalers and self._scaler_at_work()):
             self.complete()
+
+    def _scaler_at_work(self) -> bool:
+        return any(scaler.touched for scaler in self.attempt.scalers)
 
     def _adopt_caller(self, optimizer: torch.optim.Optimizer) -> None:
         scaler = calling_scaler(optimizer)
@@ -269,8 +276,9 @@ class Watcher:
         if not grads:
             return
         part = self.attempt.optimizers[watched.index]
-        if grads[0].device.type == "cpu" and (grad_scale is None or grad_scale.device.type == "cpu"):
-            found = gradients.read(grads, 1.0 if grad_scale is None else float(grad_scale.item()))
+        if grads[0].is_cpu and (grad_scale is None or grad_scale.is_cpu):
+            few = watched.num_elements <= gradients.FEW_ELEMENTS and point not in _COMPARED
+            found = gradients.read(grads, 1.0 if grad_scale is None else grad_scale.item(), few=few)
             if found is not None:
                 parameters = watched.with_gradient() if found.nonfinite else ()
                 part.reading = GradientReading(point, clipped, parameters, found.norm, found.nonfinite)
@@ -288,7 +296,7 @@ class Watcher:
         grads = watched.gradients()
         if not grads or self.clock.step % self.every:
             return
-        if grads[0].device.type == "cpu":
+        if grads[0].is_cpu:
             found_inf = getattr(watched.optimizer, "found_inf", None)
             if found_inf is not None and found_inf.item():
                 return  # a fused step that is going to do nothing

