@@ -26,6 +26,8 @@ from halfscope_server.query.view import RunView
 from halfscope_server.store.types import EventRow
 
 MAX_DETAIL_ITEMS = 64
+MOST_READABLE = 1e6
+"""Scales from here on are powers of two in sentences: nobody counts their digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,15 +187,17 @@ def _skip(row: EventRow, attributes: Mapping[str, Any]) -> str:
 def _scale_move(attributes: Mapping[str, Any]) -> str:
     before, after = _number(attributes.get("scale")), _number(attributes.get("scale_next"))
     if before is None:
-        return "" if after is None else f"Scale now {_scale(after)}."
+        return "" if after is None else f"Scale now {_scales(after)[0]}."
     if after is None or after == before:
-        return f"Scale {_scale(before)}" + (", kept." if after is not None else ".")
-    return f"Scale {_scale(before)} → {_scale(after)}."
+        return f"Scale {_scales(before)[0]}" + (", kept." if after is not None else ".")
+    return "Scale {} → {}.".format(*_scales(before, after))
 
 
-def _scale(value: float) -> str:
-    """Counted out while that is readable, else as a power."""
-    return f"{int(value):,}" if value == value // 1 and 1 <= value < 1e7 else power_of_two(value)
+def _scales(*values: float) -> list[str]:
+    """Counted out where all are readable so, else all as powers."""
+    if all(1 <= value < MOST_READABLE and value == value // 1 for value in values):
+        return [f"{int(value):,}" for value in values]
+    return [power_of_two(value) for value in values]
 
 
 def _layers(attributes: Mapping[str, Any]) -> str:

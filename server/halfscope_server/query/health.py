@@ -25,8 +25,8 @@ SETTLED_AFTER = 50
 """Clean steps in a row after which a scale has settled; the agent's own rule."""
 RECENT_SHARE, RECENT_STEPS = 0.1, 200
 """A trouble that is over counts while it lies within the last tenth of the run, or its last 200 steps."""
-STREAK_SHARE = 0.01
-"""Share of steps skipped in streaks from which on a run is unhealthy however long ago they were."""
+OLD_SHARE = 0.002
+"""Share of steps in streaks, or with a loss that was not finite, from which on a run is unhealthy however long ago."""
 POISONED_TAIL = 20
 """So many losses on end, all non-finite after a non-finite step was applied: the weights are lost."""
 _JUDGED_SERIES = ("loss", "grad.norm", "amp.scale", "amp.skipped")
@@ -125,7 +125,7 @@ def _caught_reasons(view: RunView) -> list[_Reason]:
         return []
     last = int(caught.step[-1])
     share_caught = caught.size / max(1, view.num_attempted_steps)
-    grave = last >= recent_from(view) or share_caught > STREAK_SHARE
+    grave = last >= recent_from(view) or share_caught > OLD_SHARE
     text = f"the loss was NaN or Inf in {plural(caught.size, 'step')}, last at step {integer(last)}"
     text += "; the scaler withheld them"
     return [_Reason(severity="warning" if grave else "info", text=text)]
@@ -140,7 +140,7 @@ def _streak_reasons(view: RunView) -> list[_Reason]:
     if newest.is_open and view.row.state in ("live", "waiting"):
         return [_Reason(severity="warning", text=_streak_text(newest, skipped.size, "since", view))]
     grave = newest.is_open or newest.last_step >= recent
-    grave = grave or skipped.size / max(1, view.num_attempted_steps) > STREAK_SHARE
+    grave = grave or skipped.size / max(1, view.num_attempted_steps) > OLD_SHARE
     return [_Reason(severity="warning" if grave else "info", text=_streak_text(newest, skipped.size, "from", view))]
 
 

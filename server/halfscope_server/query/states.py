@@ -6,6 +6,8 @@ Invariant: the same state reads the same on every page.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from halfscope_server.query.format import ago
 from halfscope_server.store.types import RunRow
 
@@ -45,9 +47,11 @@ def precision_role(row: RunRow) -> str:
     return _PRECISION_ROLES.get(precision_of(row), "")
 
 
-def has_scaler(row: RunRow) -> bool:
-    """Whether an enabled loss scaler is attached."""
-    scalers = row.facts.get("scalers")
-    if not isinstance(scalers, list | tuple):
-        return False
-    return any(not isinstance(scaler, dict) or scaler.get("enabled", True) for scaler in scalers)
+def device_name(row: RunRow) -> str:
+    """What the run computes on: the name of its accelerator, `CPU`, or empty while it is not known."""
+    device = row.facts.get("device")
+    if not isinstance(device, Mapping):
+        return str(device or "")
+    kind = str(device.get("type") or "")
+    # A processor's name tells its instruction set, which nobody looks for in a table of runs.
+    return kind.upper() if kind == "cpu" else str(device.get("name") or kind)

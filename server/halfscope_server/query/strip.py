@@ -239,7 +239,7 @@ def _ranges(
                 first_step=first,
                 last_step=last,
                 text=f"{step_range(first, last)}: {', '.join(words)}",
-                severity="critical" if bad_steps[inside].size else "warning",
+                severity="critical" if (bad_kinds[inside] != LOSS_CAUGHT).any() else "warning",
             )
         )
     return ranges

@@ -28,7 +28,7 @@ from halfscope_server.query.format import (
     short,
 )
 from halfscope_server.query.health import Health, judge
-from halfscope_server.query.states import precision_of, precision_role, state_text
+from halfscope_server.query.states import device_name, precision_of, precision_role, state_text
 from halfscope_server.query.strip import LOSS_CAUGHT, Strip, bad_words, build_strip, skip_words
 from halfscope_server.query.view import ROLLUP_WIDTH, RunView, Views
 from halfscope_server.query.window import Span
@@ -125,7 +125,6 @@ def summarise(view: RunView, strip_bins: int | None = None, at_us: int | None = 
         at_us: the moment that ages count from; None: now.
     """
     row, span = view.row, view.span
-    environment, facts = row.environment, row.facts
     return RunSummary(
         id=row.run_id,
         name=row.name,
@@ -136,8 +135,8 @@ def summarise(view: RunView, strip_bins: int | None = None, at_us: int | None = 
         health=judge(view),
         precision=precision_of(row),
         precision_role=precision_role(row),
-        device=str(facts.get("device") or environment.get("device") or ""),
-        demo=bool(facts.get("demo")) or "demo" in row.tags,
+        device=device_name(row),
+        demo=bool(row.facts.get("demo")) or "demo" in row.tags,
         first_step=span.first_step if span else None,
         last_step=span.last_step if span else row.last_step,
         steps_per_s=view.memo("steps_per_s", lambda: steps_per_s(view)),

@@ -69,6 +69,7 @@ SKIP = {
         ),
         (event("scale_growth", scale=32768.0, scale_next=65536.0), "Scale raised", "Scale 32,768 → 65,536."),
         (event("scale_backoff", scale=2.0**-1, scale_next=2.0**-2), "Scale lowered", "Scale 2⁻¹ → 2⁻²."),
+        (event("scale_growth", scale=2.0**19, scale_next=2.0**20), "Scale raised", "Scale 2¹⁹ → 2²⁰."),
         (
             event("loss_nonfinite", value="NaN", caught=True),
             "Loss is NaN",

@@ -189,6 +189,8 @@ def test_a_caught_nan_loss_is_told_apart_from_an_applied_one(lite: Store, write_
     assert strip is not None
     assert "withheld" in strip.texts[5]
     assert "applied" in strip.texts[7]
+    assert [(r.first_step, r.severity) for r in strip.ranges] == [(5, "warning"), (7, "critical")]
+    assert {strip.classes[base64.b64decode(strip.cells)[step]].role for step in (5, 7)} == {"nonfinite"}
     assert strip.summary.endswith("loss NaN or Inf in 1 step, applied, loss NaN or Inf in 1 step, withheld")
 
 
@@ -227,6 +229,23 @@ def test_a_run_without_a_scaler_speaks_of_no_scale(lite: Store, write_run: Write
     summary = summary_of(lite)
     assert texts(summary) == ["step 99"]
     assert (summary.scale, summary.precision_role, summary.health.word) == (None, "bf16", "healthy")
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        ({"type": "cuda", "name": "NVIDIA H100"}, "NVIDIA H100"),
+        ({"type": "cpu", "name": "x86_64"}, "CPU"),
+        ("mps", "mps"),
+        (None, ""),
+    ],
+)
+def test_a_device_is_called_by_its_name(lite: Store, write_run: WriteRun, device: object, name: str) -> None:
+    """As people look for it in the table."""
+    writer = write_run()
+    writer.facts(device=device)
+    writer.commit()
+    assert summary_of(lite).device == name
 
 
 def test_a_run_that_waits_says_what_was_attached(lite: Store, write_run: WriteRun) -> None:
