@@ -100,9 +100,10 @@ export const panelTableQuery = (run: string, panel: string, window: Window) =>
     staleTime: 0,
   });
 
-export const eventsQuery = (run: string, kinds: string[], newestFirst: boolean) =>
+/** @param steps first and last step, or null for the whole run. */
+export const eventsQuery = (run: string, kinds: string[], newestFirst: boolean, steps: [number, number] | null) =>
   infiniteQueryOptions({
-    queryKey: ["events", run, kinds, newestFirst],
+    queryKey: ["events", run, kinds, newestFirst, steps],
     queryFn: ({ pageParam }) =>
       unwrap(
         api.GET("/api/v1/runs/{run}/events", {
@@ -112,6 +113,7 @@ export const eventsQuery = (run: string, kinds: string[], newestFirst: boolean) 
               newest_first: newestFirst,
               limit: 100,
               ...(kinds.length > 0 && { kind: kinds }),
+              ...(steps && { first_step: steps[0], last_step: steps[1] }),
               ...(pageParam && { cursor: pageParam }),
             },
           },

@@ -178,7 +178,7 @@ export interface paths {
         };
         /**
          * Get Rug
-         * @description Every event of a window on one line, at `width_px`; null before the first step.
+         * @description Every event of a run or of a part of it on one line, close ones together; null before the first step.
          */
         get: operations["get_rug"];
         put?: never;
@@ -317,6 +317,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/healthz": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Health
+         * @description Whether the server can take in data right now.
+         */
+        get: operations["health"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -434,7 +454,8 @@ export interface components {
             step: number;
             /**
              * Text
-             * @description One sentence with the numbers: "Scale 65,536 → 32,768. Non-finite: block.3.mlp.fc2 and 2 more; finite: 14 layers".
+             * @description One sentence with the numbers: "Scale 65,536 → 32,768. Non-finite: block.3.mlp.fc2 and 2 more; finite: 14
+             *     layers".
              */
             text: string;
             /** Time Us */
@@ -573,7 +594,8 @@ export interface components {
          * PanelFigure
          * @description A panel whole: the validated skeleton once, and its first fill.
          *
-         *     Colours are roles: a trace carries `meta.role` (line and marker colour), a shape or annotation `name = "role:<role>"`.
+         *     Colours are roles: a trace carries `meta.role` (line and marker colour), a shape or annotation `name =
+         *     "role:<role>"`.
          */
         PanelFigure: {
             fill: components["schemas"]["PanelFill"];
@@ -843,6 +865,21 @@ export interface components {
             /** Series */
             series: components["schemas"]["SeriesItem"][];
         };
+        /**
+         * ServerHealth
+         * @description Body of /healthz; 200 when `ok`, else 503.
+         */
+        ServerHealth: {
+            /**
+             * Database
+             * @description `ok`, or what is wrong with it.
+             */
+            database: string;
+            /** Ok */
+            ok: boolean;
+            /** Writer */
+            writer: string;
+        };
         /** ServerInfo */
         ServerInfo: {
             /**
@@ -879,7 +916,8 @@ export interface components {
         };
         /**
          * SignInLink
-         * @description Opens the web app signed in, once, until it expires. The code stands in the fragment, which browsers never send.
+         * @description Opens the web app signed in, once, until it expires. The code stands in the fragment, which browsers never
+         *     send.
          */
         SignInLink: {
             /** Code */
@@ -914,7 +952,8 @@ export interface components {
         };
         /**
          * Strip
-         * @description A health strip lane: one cell per bin of steps; bin k covers first_step + [k, k+1) * (last_step + 1 - first_step) / num_bins.
+         * @description A health strip lane: one cell per bin of steps; bin k covers first_step + [k, k+1) * (last_step + 1 -
+         *     first_step) / num_bins.
          */
         Strip: {
             /**
@@ -926,7 +965,8 @@ export interface components {
             classes: components["schemas"]["StripClass"][];
             /**
              * Clock
-             * @description (step, time in microseconds) at up to 65 steps, ascending: turns a brushed stretch into times. Empty: not known.
+             * @description (step, time in microseconds) at up to 65 steps, ascending: turns a brushed stretch into times. Empty: not
+             *     known.
              * @default []
              */
             clock?: [
@@ -1777,16 +1817,10 @@ export interface operations {
     get_rug: {
         parameters: {
             query?: {
-                first?: number | null;
-                /** @description In steps, or in microseconds since the epoch when x is `time`. */
-                last?: number | null;
-                /** @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it. */
-                smooth?: number;
-                /** @description Minutes to add to UTC for the viewer's local time on the time axis. */
-                utc_offset_min?: number;
+                first_step?: number | null;
+                last_step?: number | null;
+                /** @description Width of the line that the events lie on */
                 width_px?: number;
-                x?: "step" | "time";
-                y?: "linear" | "log" | "auto";
             };
             header?: never;
             path: {
@@ -2193,6 +2227,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    health: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServerHealth"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ServerHealth"];
                 };
             };
         };

@@ -12,9 +12,13 @@ type Plotly = typeof import("plotly.js");
 
 let loading: Promise<Plotly> | null = null;
 
-function loadPlotly(): Promise<Plotly> {
+/** Plotly, or null while it cannot be had: a server that is away is asked again with the next picture. */
+function loadPlotly(): Promise<Plotly | null> {
   loading ??= import("plotly.js-cartesian-dist-min").then((module) => module.default);
-  return loading;
+  return loading.catch(() => {
+    loading = null;
+    return null;
+  });
 }
 
 /** What Plotly computes and keeps on its element; the part that places the crosshair. */
@@ -50,13 +54,15 @@ export function Plot({ figure, height, x, windowKey, utcOffsetMin, onZoom }: Plo
   const handlers = useRef({ onZoom, x, utcOffsetMin });
   handlers.current = { onZoom, x, utcOffsetMin };
 
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a new picture is the occasion to ask again
   useEffect(() => {
+    if (plotly) return;
     let stale = false;
     loadPlotly().then((loaded) => !stale && setPlotly(() => loaded));
     return () => {
       stale = true;
     };
-  }, []);
+  }, [plotly, built]);
 
   useEffect(() => {
     const target = element.current as Drawn | null;

@@ -84,7 +84,8 @@ function house(palette: Palette): Json {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: 12, color: muted },
-    margin: { l: 56, r: 12, t: 8, b: 36 },
+    // The least: axes push further out what their labels need.
+    margin: { l: 40, r: 14, t: 8, b: 28 },
     hoverlabel: {
       bgcolor: palette.color("panel"),
       bordercolor: line,
@@ -95,9 +96,28 @@ function house(palette: Palette): Json {
   };
 }
 
+/** Decades up to which a log axis also names 2 and 5. */
+const FINE_DECADES = 2.5;
+const MOST_DECADE_TICKS = 6;
+
 function paintAxis(axis: Json, palette: Palette): Json {
   const line = palette.color("line");
-  return { gridcolor: line, linecolor: line, zerolinecolor: line, tickcolor: line, ...axis };
+  const look: Json = {
+    gridcolor: line,
+    linecolor: line,
+    zerolinecolor: line,
+    tickcolor: line,
+    automargin: true,
+    separatethousands: true,
+    title: { standoff: 8 },
+  };
+  const range = axis.range;
+  if (axis.type === "log" && Array.isArray(range)) {
+    const decades = Math.abs(Number(range[1]) - Number(range[0]));
+    look.tickformat = "~g";
+    look.dtick = decades <= FINE_DECADES ? "D2" : Math.ceil(decades / MOST_DECADE_TICKS);
+  }
+  return mergeOver(look, axis);
 }
 
 export interface Interaction {

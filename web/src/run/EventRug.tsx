@@ -3,12 +3,14 @@
 import { useQuery } from "@tanstack/react-query";
 import { useRef } from "react";
 import { rugQuery } from "../api/queries";
-import type { RugMark, Strip } from "../api/types";
+import type { Strip } from "../api/types";
 import { useWidth } from "../lib/hooks";
 import { Link } from "../lib/router";
+import { type Place, placeMarks } from "./rug";
 
-/** From here on a count fits beside its mark without touching the next. */
-const COUNT_PX = 22;
+/** From here on a mark's sign, or its count, fits without touching its neighbours. */
+const SIGN_PX = 14;
+const COUNT_PX = 30;
 /** The server merges by width: asked for in steps, so that a dragged window border does not ask for each pixel. */
 const WIDTH_STEP_PX = 100;
 
@@ -23,12 +25,7 @@ export function EventRug({ run, strip, numEvents }: EventRugProps) {
   const width = useWidth(box);
   const asked = Math.min(4000, Math.max(WIDTH_STEP_PX, Math.floor(width / WIDTH_STEP_PX) * WIDTH_STEP_PX));
   const { data: rug } = useQuery({ ...rugQuery(run, asked, numEvents), enabled: width > 0 });
-  const span = Math.max(1, strip.last_step - strip.first_step);
-  // On the strip's own scale, so that a mark stands under its cell; what happened before the first step stands at its edge.
-  const places = (rug?.marks ?? []).map((mark) => {
-    const middle = (mark.first_step + mark.last_step) / 2;
-    return { mark, x: Math.min(1, Math.max(0, (middle - strip.first_step) / span)) };
-  });
+  const places = placeMarks(rug?.marks ?? [], strip, width);
   const total = `${(rug?.total ?? 0).toLocaleString("en-US")} ${rug?.total === 1 ? "event" : "events"}`;
   return (
     <div className="rug">
@@ -39,12 +36,12 @@ export function EventRug({ run, strip, numEvents }: EventRugProps) {
         aria-label={`${total}. The Events tab lists them.`}
         data-testid="rug"
       >
-        {places.map(({ mark, x }, at) => (
+        {places.map((place, at) => (
           <Mark
-            key={`${mark.first_step}-${mark.text}`}
-            mark={mark}
-            x={x}
-            roomPx={((places[at + 1]?.x ?? 2) - x) * width}
+            key={`${place.x}-${place.text}`}
+            place={place}
+            beforePx={place.x - (places[at - 1]?.x ?? Number.NEGATIVE_INFINITY)}
+            afterPx={(places[at + 1]?.x ?? Number.POSITIVE_INFINITY) - place.x}
           />
         ))}
       </div>
@@ -57,15 +54,16 @@ export function EventRug({ run, strip, numEvents }: EventRugProps) {
   );
 }
 
-function Mark({ mark, x, roomPx }: { mark: RugMark; x: number; roomPx: number }) {
+function Mark({ place, beforePx, afterPx }: { place: Place; beforePx: number; afterPx: number }) {
+  const { x, mark, count, role, text } = place;
   return (
-    <span className="rug-mark" title={mark.text} style={{ left: `${x * 100}%`, color: `var(--c-${mark.role})` }}>
-      {mark.count === 1 ? (
-        mark.mark
+    <span className="rug-mark" title={text} style={{ left: x, color: `var(--c-${role})` }}>
+      {Math.min(beforePx, afterPx) > SIGN_PX ? (
+        <span className="rug-sign">{mark}</span>
       ) : (
-        <span className="rug-bar" style={{ height: Math.min(16, 6 + 3 * Math.log10(mark.count)) }} />
+        <span className="rug-bar" style={{ height: Math.min(18, 6 + 4 * Math.log10(count)) }} />
       )}
-      {mark.count > 1 && roomPx > COUNT_PX && <span className="rug-count">{mark.count}</span>}
+      {count > 1 && afterPx > COUNT_PX && <span className="rug-count">{count.toLocaleString("en-US")}</span>}
     </span>
   );
 }

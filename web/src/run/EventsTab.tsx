@@ -10,6 +10,7 @@ import { Link, setQuery, usePlace } from "../lib/router";
 import { around } from "../strip/ZoomStrip";
 import { Icon, SEVERITY_ICON } from "../ui/icons";
 import { EmptyState, FailedState, Loading } from "../ui/states";
+import { toSteps, useView } from "./view";
 
 interface EventsProps {
   summary: RunSummary;
@@ -22,8 +23,9 @@ export function EventsTab({ summary, strip, numEvents }: EventsProps) {
   const { query } = usePlace();
   const kinds = (query.get("kind") ?? "").split(",").filter(Boolean);
   const oldestFirst = query.get("order") === "oldest";
+  const steps = toSteps(useView(), strip?.clock ?? []);
   const { data, error, refetch, fetchNextPage, hasNextPage, isFetchingNextPage } = useInfiniteQuery(
-    eventsQuery(summary.id, kinds, !oldestFirst),
+    eventsQuery(summary.id, kinds, !oldestFirst, steps),
   );
   const asked = useRef(numEvents);
   useEffect(() => {
@@ -38,7 +40,7 @@ export function EventsTab({ summary, strip, numEvents }: EventsProps) {
   const head = data.pages[0];
   const allKinds = head?.kinds ?? [];
   const total = allKinds.reduce((sum, { count }) => sum + count, 0);
-  if (total === 0) {
+  if (total === 0 && !steps) {
     return (
       <EmptyState title="No events yet">
         <p>Skipped steps, changes of the loss scale, NaN and Inf appear here when they happen.</p>
@@ -55,12 +57,12 @@ export function EventsTab({ summary, strip, numEvents }: EventsProps) {
         </button>
       </div>
       <p className="muted" role="status">
-        {kinds.length > 0
-          ? `${formatCount(head?.total ?? 0)} of ${formatCount(total)} events`
-          : `${formatCount(total)} events`}
-        {kinds.length > 0 && (
-          <button type="button" className="link-button" onClick={() => setQuery({ kind: null })}>
-            clear
+        {kinds.length > 0 ? `${formatCount(head?.total ?? 0)} of ${formatCount(total)}` : formatCount(total)}
+        {total === 1 ? " event" : " events"}
+        {steps && ` in steps ${formatCount(steps[0])}-${formatCount(steps[1])}`}
+        {(kinds.length > 0 || steps) && (
+          <button type="button" className="link-button" onClick={() => setQuery({ kind: null, r: null })}>
+            {steps ? "show all" : "clear"}
           </button>
         )}
       </p>

@@ -32,17 +32,17 @@ export function RunsTable({ runs, sort }: { runs: RunSummary[]; sort: string }) 
   useKeys({ j: () => move(1), k: () => move(-1) });
 
   return (
-    <div className="runs-table-box">
+    <div
+      className="runs-table-box"
+      onPointerEnter={(event) => setHeld(event.pointerType === "mouse")}
+      onPointerLeave={() => setHeld(false)}
+    >
       {held && moved > 0 && (
         <button type="button" className="pill pill-button moved-pill" onClick={apply}>
           {moved === 1 ? "1 row" : `${moved} rows`} moved: apply
         </button>
       )}
-      <table
-        className="runs-table"
-        onPointerEnter={(event) => setHeld(event.pointerType === "mouse")}
-        onPointerLeave={() => setHeld(false)}
-      >
+      <table className="runs-table">
         <colgroup>
           {columns.map(({ id, width }) => (
             <col key={id} style={width ? { width } : undefined} />

@@ -84,19 +84,22 @@ export const COLUMNS: Column[] = [
   {
     id: "strip",
     title: "Every step",
-    width: 344,
+    // 320 px of strip and the cell's padding.
+    width: 336,
     cell: (run) => (run.strip ? <Strip strip={run.strip} height={26} /> : <span className="muted">no step yet</span>),
   },
   {
     id: "step",
     title: "Step",
-    width: 104,
+    width: 116,
     numeric: true,
     sortBy: (run) => run.last_step ?? -1,
     cell: (run) => (
       <div className="two-lines">
         <span>{formatCount(run.last_step)}</span>
-        {run.state === "live" && <span className="muted">{formatCompact(run.steps_per_s)} steps/s</span>}
+        {run.state === "live" && run.steps_per_s !== null && (
+          <span className="muted">{formatCompact(run.steps_per_s)} steps/s</span>
+        )}
       </div>
     ),
   },

@@ -1,0 +1,146 @@
+"""Saves every page, light and dark, wide and narrow, as PNG files: `python tests/e2e/screenshots.py FOLDER`.
+
+Uses the server, runs and browser of the browser tests. For people to look at; no test compares pixels of whole pages.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from playwright.sync_api import Page, sync_playwright
+
+SIZES = {"1440": (1440, 900), "390": (390, 844)}
+PANELS_READY = """() => [...document.querySelectorAll('.panel')]
+  .filter((panel) => panel.getBoundingClientRect().top < innerHeight)
+  .every((panel) => panel.querySelector('.main-svg, .panel-empty'))"""
+
+
+def load_support() -> ModuleType:
+    """The conftest beside this file, as a module."""
+    spec = importlib.util.spec_from_file_location("halfscope_e2e", Path(__file__).with_name("conftest.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def open_menu(page: Page) -> None:
+    page.get_by_role("button", name="Actions for digits-fp16", exact=True).click()
+
+
+def open_help(page: Page) -> None:
+    page.keyboard.press("?")
+
+
+def open_delete(page: Page) -> None:
+    open_menu(page)
+    page.get_by_role("menuitem", name="Delete").click()
+
+
+def open_search(page: Page) -> None:
+    page.get_by_role("button", name="Search runs").click()
+    page.get_by_role("searchbox").fill("digits")
+
+
+def open_table(page: Page) -> None:
+    page.get_by_test_id("panel-loss").get_by_role("button", name="Show Loss as table").click()
+
+
+def open_filters(page: Page) -> None:
+    """The sheet on a phone, the first menu elsewhere."""
+    narrow = page.get_by_role("button", name="Filters")
+    (narrow if narrow.count() else page.get_by_role("button", name="Filter by precision")).click()
+
+
+def hover_strip(page: Page) -> None:
+    page.get_by_test_id("zoom-strip").hover()
+
+
+def nothing(page: Page) -> None:
+    """The page as it is."""
+
+
+SHOTS: list[tuple[str, str, Callable[[Page], None]]] = [
+    ("runs", "/", nothing),
+    ("runs-menu", "/", open_menu),
+    ("runs-filters", "/", open_filters),
+    ("runs-delete", "/", open_delete),
+    ("overview", "/runs/healthy", hover_strip),
+    ("overview-zoomed", "/runs/healthy?r=1400-2600&s=0.9&x=step", nothing),
+    ("overview-table", "/runs/healthy", open_table),
+    ("overview-troubled", "/runs/troubled", nothing),
+    ("overview-all-nan", "/runs/allnan", nothing),
+    ("overview-waiting", "/runs/waiting", nothing),
+    ("overview-fp32", "/runs/fp32?x=time", nothing),
+    ("events", "/runs/healthy/events", nothing),
+    ("events-troubled", "/runs/troubled/events", nothing),
+    ("config", "/runs/healthy/config", nothing),
+    ("settings", "/settings", nothing),
+    ("help", "/settings", open_help),
+    ("search", "/settings", open_search),
+    ("missing", "/runs/neverwas", nothing),
+]
+
+
+def settle(page: Page) -> None:
+    page.wait_for_load_state("networkidle")
+    page.wait_for_function(PANELS_READY)
+    page.wait_for_timeout(300)
+
+
+def save_all(folder: Path) -> int:
+    """Takes every picture; the number of files."""
+    support = load_support()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second, sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=support.CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        with support.serving(Path(first)) as server, support.serving(Path(second)) as empty:
+            support.write_plain(server, "fp32", "digits-fp32", "FP32")
+            support.write_plain(server, "bf16", "digits-bf16", "BF16-AMP")
+            support.write_all_nan(server)
+            support.write_troubled(server)
+            support.write_waiting(server)
+            support.write_healthy(server)
+            num_files = 0
+            for size, (width, height) in SIZES.items():
+                for scheme in ("light", "dark"):
+                    context = browser.new_context(
+                        viewport={"width": width, "height": height},
+                        color_scheme=scheme,
+                        reduced_motion="reduce",
+                        has_touch=size == "390",
+                    )
+                    page = context.new_page()
+                    page.goto(f"{server.url}/?signed=out")
+                    settle(page)
+                    page.screenshot(path=folder / f"sign-in-{size}-{scheme}.png")
+                    support.sign_in(context, empty)
+                    page.goto(empty.url)
+                    settle(page)
+                    page.screenshot(path=folder / f"runs-empty-{size}-{scheme}.png")
+                    support.sign_in(context, server)
+                    for name, path, act in SHOTS:
+                        page.goto(server.url + path)
+                        settle(page)
+                        act(page)
+                        settle(page)
+                        whole = act is nothing or act is hover_strip
+                        page.screenshot(path=folder / f"{name}-{size}-{scheme}.png", full_page=whole)
+                        num_files += 1
+                    context.close()
+                    num_files += 2
+        browser.close()
+    return num_files
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python tests/e2e/screenshots.py FOLDER")
+    print(f"{save_all(Path(sys.argv[1]))} pictures in {sys.argv[1]}")

@@ -1,0 +1,177 @@
+"""Signing in, settings, and every page with its overlays under axe, in both themes and sizes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.browser
+Open = Callable[..., Page]
+CheckAxe = Callable[[Page], None]
+
+
+def test_a_sign_in_link_signs_in_and_leaves_no_code_in_the_address(server: Any, open_page: Open) -> None:
+    """The fragment is gone at once, and a reload stays signed in."""
+    page = open_page(server, f"/#code={server.sign_in_code()}", signed_in=False)
+    expect(page.get_by_test_id("run-healthy")).to_be_visible()
+    assert "code" not in page.url
+    page.reload()
+    expect(page.get_by_test_id("run-healthy")).to_be_visible()
+
+
+def test_a_used_link_says_how_to_get_a_new_one(server: Any, open_page: Open, check_axe: CheckAxe) -> None:
+    """A code is good once; the page then names the command."""
+    code = server.sign_in_code()
+    first = open_page(server, f"/#code={code}", signed_in=False)
+    expect(first.get_by_test_id("run-healthy")).to_be_visible()
+    page = open_page(server, f"/#code={code}", signed_in=False)
+    expect(page.get_by_text("used already or is older than ten minutes")).to_be_visible()
+    expect(page.get_by_text("halfscope open")).to_be_visible()
+    check_axe(page)
+
+
+def test_without_a_session_nothing_is_shown(server: Any, open_page: Open) -> None:
+    """Any page leads to the sign-in page, and signing in there goes on to it."""
+    page = open_page(server, "/runs/healthy", signed_in=False)
+    expect(page.get_by_role("heading", name="Sign in to halfscope")).to_be_visible()
+    page.evaluate("(code) => { location.hash = `code=${code}`; }", server.sign_in_code())
+    expect(page.get_by_test_id("sentence")).to_be_visible()
+    assert page.url == f"{server.url}/runs/healthy"
+
+
+def test_settings_change_the_theme_and_switch_shortcuts_off(server: Any, open_page: Open) -> None:
+    """The theme applies at once; without shortcuts a key does nothing; the server says what it is."""
+    page = open_page(server, "/settings", color_scheme="light")
+    expect(page.get_by_text(server.url)).to_be_visible()
+    expect(page.get_by_text("SQLite")).to_be_visible()
+    background = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(background) == "rgb(255, 255, 255)"
+    page.get_by_role("radio", name="Dark").check()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    assert page.evaluate(background) == "rgb(14, 20, 26)"
+    page.keyboard.press("m")
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
+    page.get_by_role("checkbox", name="Keyboard shortcuts on").uncheck()
+    page.get_by_role("heading", name="Appearance").click()
+    page.keyboard.press("m")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_search_opens_a_run_from_any_page(server: Any, open_page: Open, check_axe: CheckAxe) -> None:
+    """Slash, type, Enter."""
+    page = open_page(server, "/settings")
+    expect(page.get_by_role("heading", name="Server")).to_be_visible()
+    page.keyboard.press("/")
+    page.get_by_role("searchbox").fill("troubled")
+    expect(page.get_by_role("menuitem")).to_have_count(1)
+    check_axe(page)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{server.url}/runs/troubled")
+
+
+def test_unknown_addresses_are_answered_by_a_page(server: Any, open_page: Open) -> None:
+    """A run that never was and a page that is none both lead back."""
+    page = open_page(server, "/runs/neverwas00000000")
+    expect(page.get_by_role("heading", name="There is no such run")).to_be_visible()
+    page.goto(f"{server.url}/nowhere")
+    expect(page.get_by_role("heading", name="There is no such page")).to_be_visible()
+
+
+def open_help(page: Page) -> None:
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
+
+
+def open_row_menu(page: Page) -> None:
+    page.get_by_role("button", name="Actions for digits-fp16", exact=True).click()
+    expect(page.get_by_role("menu")).to_be_visible()
+
+
+def open_delete_dialog(page: Page) -> None:
+    open_row_menu(page)
+    page.get_by_role("menuitem", name="Delete").click()
+    expect(page.get_by_role("alertdialog")).to_be_visible()
+
+
+def open_table(page: Page) -> None:
+    page.get_by_test_id("panel-loss").get_by_role("button", name="Show Loss as table").click()
+    expect(page.get_by_role("dialog").get_by_role("row").nth(3)).to_be_visible()
+
+
+def open_details(page: Page) -> None:
+    page.get_by_role("button", name=re.compile("^Details of")).first.click()
+
+
+def open_filters(page: Page) -> None:
+    page.get_by_role("button", name="Filters").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+
+
+def nothing(page: Page) -> None:
+    """The page as it is."""
+
+
+PAGES: list[tuple[str, str, list[Callable[[Page], None]]]] = [
+    ("/", "run-healthy", [nothing, open_row_menu]),
+    ("/", "run-healthy", [open_delete_dialog]),
+    ("/runs/healthy", "panel-loss", [nothing, open_table]),
+    ("/runs/troubled/events", "events", [nothing, open_details]),
+    ("/runs/healthy/config", "", [open_help]),
+    ("/settings", "", [nothing]),
+]
+PAGE_IDS = ["runs", "delete", "overview", "events", "help", "settings"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("path", "test_id", "overlays"), PAGES, ids=["runs", "delete", "overview", "events", "help", "settings"]
+)
+def test_axe_finds_nothing_with_overlays_open(
+    server: Any,
+    open_page: Open,
+    check_axe: CheckAxe,
+    scheme: str,
+    path: str,
+    test_id: str,
+    overlays: list[Callable[[Page], None]],
+) -> None:
+    """WCAG 2.2 AA, light and dark, with menus and dialogs open."""
+    page = open_page(server, path, color_scheme=scheme)
+    ready = page.get_by_test_id(test_id) if test_id else page.get_by_role("heading", level=2).first
+    expect(ready).to_be_visible()
+    if test_id == "panel-loss":
+        expect(page.locator("#panel-loss .js-plotly-plot .main-svg").first).to_be_visible()
+    for overlay in overlays:
+        overlay(page)
+        check_axe(page)
+
+
+def test_axe_finds_nothing_on_a_phone(server: Any, open_page: Open, check_axe: CheckAxe) -> None:
+    """390 px: cards with the filter sheet, and the overview."""
+    page = open_page(server, width=390, height=844, has_touch=True)
+    expect(page.get_by_test_id("run-healthy")).to_be_visible()
+    check_axe(page)
+    open_filters(page)
+    check_axe(page)
+    page.goto(f"{server.url}/runs/healthy")
+    expect(page.locator("#panel-loss .js-plotly-plot .main-svg").first).to_be_visible()
+    check_axe(page)
+
+
+def test_touch_targets_are_44_px(server: Any, open_page: Open) -> None:
+    """Buttons and links in the bars and cards are large enough for a finger."""
+    page = open_page(server, width=390, height=844, has_touch=True, is_mobile=True)
+    expect(page.get_by_test_id("run-healthy")).to_be_visible()
+    small = page.evaluate(
+        """() => [...document.querySelectorAll('.rail a, .top-bar button, .toolbar button, .run-card :is(a, button)')]
+          .map((element) => [element.ariaLabel ?? element.textContent, element.getBoundingClientRect()])
+          .filter(([, box]) => box.width > 0 && box.height < 44)
+          .map(([name, box]) => `${name}: ${box.height}`)"""
+    )
+    assert small == []
