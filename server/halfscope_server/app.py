@@ -74,7 +74,7 @@ def create_app(services: Services) -> FastAPI:
         yield
         await services.hub.close()
 
-    app = routers.describe(root_path=settings.root_path, lifespan=lifespan)
+    app = routers.describe(lifespan)
     app.state.services = services
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
     app.include_router(make_router(services.writer, lambda connection: is_authentic(connection, authenticator)))
@@ -87,6 +87,7 @@ def create_app(services: Services) -> FastAPI:
     app.add_middleware(Guard, routes=app.router.routes, policy=policy, authenticator=authenticator)
     app.add_middleware(
         Boundary,
+        root_path=settings.root_path,
         max_body_bytes=settings.max_body_bytes,
         max_ingest_body_bytes=settings.max_ingest_body_bytes,
         count_error=services.metrics.errors.inc,

@@ -55,15 +55,23 @@ class Boundary:
 
     Args:
         app: everything else.
+        root_path: path under which a proxy publishes the server, or empty.
         max_body_bytes: limit of ordinary bodies.
         max_ingest_body_bytes: limit of `POST /api/v1/ingest`.
         count_error: called once per unexpected error.
     """
 
     def __init__(
-        self, app: ASGIApp, *, max_body_bytes: int, max_ingest_body_bytes: int, count_error: Callable[[], None]
+        self,
+        app: ASGIApp,
+        *,
+        max_body_bytes: int,
+        max_ingest_body_bytes: int,
+        count_error: Callable[[], None],
+        root_path: str = "",
     ) -> None:
         self._app = app
+        self._root_path = root_path
         self._max_body_bytes = max_body_bytes
         self._max_ingest_body_bytes = max_ingest_body_bytes
         self._count_error = count_error
@@ -74,7 +82,7 @@ class Boundary:
             return
         request_id = secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
-        _prefix_root_path(scope)
+        _set_root_path(scope, self._root_path)
         path = route_path(scope)
         started = False
 
@@ -109,11 +117,12 @@ def _add_headers(message: Message, path: str, request_id: str) -> None:
         headers["Cache-Control"] = _caching(path, message["status"])
 
 
-def _prefix_root_path(scope: Scope) -> None:
+def _set_root_path(scope: Scope, root_path: str) -> None:
     """Some proxies strip the path under which they publish us, some do not: from here on it is always there."""
-    root = scope.get("root_path", "")
-    if root and scope["path"] != root and not scope["path"].startswith(root + "/"):
-        scope["path"] = root + scope["path"]
+    if root_path:
+        scope["root_path"] = root_path
+        if scope["path"] != root_path and not scope["path"].startswith(root_path + "/"):
+            scope["path"] = root_path + scope["path"]
 
 
 def _caching(path: str, status: int) -> str:

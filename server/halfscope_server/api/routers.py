@@ -47,14 +47,13 @@ def operation_id(route: APIRoute) -> str:
     return route.name
 
 
-def describe(root_path: str = "", lifespan: Lifespan | None = None) -> FastAPI:
+def describe(lifespan: Lifespan | None = None) -> FastAPI:
     """An app that only describes: title, version and routes, without any service behind them."""
     app = FastAPI(
         title="halfscope",
         version=__version__,
         description="Numerical health of mixed-precision training: runs, panels, events, and the live websocket "
         "`/api/v1/live`, whose messages are `ClientMessage` and `ServerMessage`.",
-        root_path=root_path,
         lifespan=lifespan,
         openapi_url="/api/v1/openapi.json",
         docs_url=None,

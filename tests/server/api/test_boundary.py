@@ -109,7 +109,9 @@ def test_root_path_is_there_whether_the_proxy_strips_it_or_not(sent: str) -> Non
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    boundary = Boundary(app, max_body_bytes=10, max_ingest_body_bytes=10, count_error=lambda: None)
+    boundary = Boundary(
+        app, root_path="/halfscope", max_body_bytes=10, max_ingest_body_bytes=10, count_error=lambda: None
+    )
     sink: list[Message] = []
 
     async def send(message: Message) -> None:
@@ -118,6 +120,6 @@ def test_root_path_is_there_whether_the_proxy_strips_it_or_not(sent: str) -> Non
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    scope = {"type": "http", "method": "GET", "path": sent, "root_path": "/halfscope", "headers": []}
+    scope = {"type": "http", "method": "GET", "path": sent, "root_path": "", "headers": []}
     asyncio.run(boundary(scope, receive, send))
     assert seen == ["/halfscope/api/x"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from halfscope_server.api import metrics
 from halfscope_server.api.services import Services
 from halfscope_server.errors import Unavailable
+from halfscope_server.settings import Settings
 from halfscope_server.store.store import Store
 from starlette.testclient import TestClient
 
@@ -80,3 +82,21 @@ def test_number_of_time_series_is_bounded(
     assert found['halfscope_runs{state="waiting"}'] == 5
     skips = [name for name in found if name.startswith("halfscope_run_skips") and 'class="probe"' in name]
     assert len(skips) == 3
+
+
+def test_server_on_postgresql_answers_the_same(
+    postgres_server: Any, opened: Callable[..., Any], tmp_path: Path, send: Callable[..., None], make_records: Any
+) -> None:
+    """From an agent's POST to the run's page and back out, with signing in, on the other database."""
+    with postgres_server.copy() as url, opened(Settings(home=tmp_path, database_url=url)) as (services, client):
+        send(client, "run00000000000g7", make_records())
+        assert client.get("/healthz").json()["ok"] is True
+        assert client.get("/api/v1/server").json()["database"] == "postgresql"
+        assert client.get("/api/v1/runs").json()["runs"][0]["last_step"] == 199
+        assert client.get("/api/v1/runs/run00000000000g7/panels/loss").status_code == 200
+        assert client.get("/api/v1/runs/run00000000000g7/export").text.count("\n") == 803
+        code, _ = services.authenticator.issue_code()
+        assert client.post("/api/v1/session", json={"code": code}).status_code == 200
+        assert client.post("/api/v1/session", json={"code": code}).status_code == 401
+        assert client.delete("/api/v1/runs/run00000000000g7").status_code == 204
+        assert client.get("/api/v1/runs/run00000000000g7").status_code == 410

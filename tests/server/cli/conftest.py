@@ -103,8 +103,8 @@ def serve() -> Callable[..., object]:
     return served
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One server for the tests of a module that only ask."""
+    """One server for all tests that only ask."""
     with served(tmp_path_factory.mktemp("home"), "--port", "0") as running:
         yield running

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from halfscope_server.cli.children import Children
@@ -55,3 +57,31 @@ def test_ctrl_c_of_the_terminal_does_not_reach_them() -> None:
     with Children() as children:
         process = _start(children, WAITS)
         assert os.getpgid(process.pid) != os.getpgid(0)
+
+
+def test_interrupt_while_one_is_started_leaves_it_not_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C may come at any moment, also between the start of a process and taking note of it."""
+    started: list[subprocess.Popen[str]] = []
+    real = subprocess.Popen
+
+    def start_and_interrupt(*arguments: Any, **keywords: Any) -> subprocess.Popen[str]:
+        process = real(*arguments, **keywords)
+        started.append(process)
+        os.kill(os.getpid(), signal.SIGINT)
+        return process
+
+    monkeypatch.setattr("halfscope_server.cli.children.subprocess.Popen", start_and_interrupt)
+    with pytest.raises(KeyboardInterrupt), Children() as children:
+        children.start(
+            [sys.executable, "-c", WAITS], environment=os.environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    assert len(started) == 1
+    assert started[0].returncode is not None
+
+
+def test_handlers_of_signals_are_put_back() -> None:
+    """Whoever had them before has them again."""
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with Children():
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] != before
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before

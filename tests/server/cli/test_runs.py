@@ -66,6 +66,8 @@ def invoke(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -
     """Like `run_command`, in this process: a process for each question would cost a second."""
 
     def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        for name in ("SERVER", "DIR", "DATABASE_URL", "TOKEN", "TOKEN_FILE"):
+            monkeypatch.delenv(f"HALFSCOPE_{name}", raising=False)
         monkeypatch.setenv("HALFSCOPE_HOME", str(home))
         code = main(arguments)
         said = capfd.readouterr()
