@@ -113,42 +113,47 @@ class Agent:
         await self._socket.close()
 
     def prepare(self) -> None:
-        """Makes the records of an unpaced agent beforehand, so that what is measured is the server."""
-        at = range(0, self.plan.steps, RECORD_ROWS)
-        self._records = (
-            [self._record(first, min(RECORD_ROWS, self.plan.steps - first)) for first in at]
-            if not self.plan.steps_per_s
-            else []
-        )
+        """Makes all records beforehand, so that what is measured is the server and not the making of noise."""
+        self._frames = self._paced_frames() if self.plan.steps_per_s else self._backlog_frames()
+
+    def _backlog_frames(self) -> list[list[bytes]]:
+        """Frames as the sender cuts them when it is behind: by size."""
+        frames: list[list[bytes]] = [[]]
+        size = 0
+        for first in range(0, self.plan.steps, RECORD_ROWS):
+            record = self._record(first, min(RECORD_ROWS, self.plan.steps - first))
+            if frames[-1] and size + len(record) > BACKLOG_FRAME_BYTES:
+                frames.append([])
+                size = 0
+            frames[-1].append(record)
+            size += len(record)
+        return frames
+
+    def _paced_frames(self) -> list[list[bytes]]:
+        """Frames as the sender cuts them when it is not behind: every 200 ms what the journal wrote every 50 ms."""
+        frames: list[list[bytes]] = []
+        records_per_frame = round(FRAME_INTERVAL_S / JOURNAL_INTERVAL_S)
+        step, num_writes = 0, 0
+        while step < self.plan.steps:
+            frames.append([])
+            for _ in range(records_per_frame):
+                num_writes += 1
+                rows = min(self.plan.steps, int(num_writes * JOURNAL_INTERVAL_S * self.plan.steps_per_s)) - step
+                if rows > 0:
+                    frames[-1].append(self._record(step, rows))
+                    step += rows
+        return frames
 
     async def _unpaced(self) -> None:
-        frame: list[bytes] = []
-        size = 0
-        for record in self._records:
-            if frame and size + len(record) > BACKLOG_FRAME_BYTES:
-                await self._send(frame)
-                frame, size = [], 0
-            frame.append(record)
-            size += len(record)
-        await self._send(frame)
+        for frame in self._frames:
+            await self._send(frame)
 
     async def _paced(self) -> None:
         # Agents do not beat in time.
         started_s = time.monotonic() + self._random.random() * FRAME_INTERVAL_S
-        records_per_frame = round(FRAME_INTERVAL_S / JOURNAL_INTERVAL_S)
-        step, beat = 0, 0
-        while step < self.plan.steps:
-            beat += 1
+        for beat, frame in enumerate(self._frames):
             await self._until(started_s + beat * FRAME_INTERVAL_S)
-            frame = []
-            for part in range(records_per_frame):
-                due_s = (beat - 1) * FRAME_INTERVAL_S + (part + 1) * JOURNAL_INTERVAL_S
-                rows = min(self.plan.steps, int(due_s * self.plan.steps_per_s)) - step
-                if rows > 0:
-                    frame.append(self._record(step, rows))
-                    step += rows
-            if frame:
-                await self._send(frame)
+            await self._send(frame)
 
     async def _until(self, at_s: float) -> None:
         """Waits, and meanwhile takes what the server says."""
