@@ -195,7 +195,7 @@ class Recorder:
         self._wake.set()
         return mark.written.wait(timeout_s)
 
-    def close(self, end: End | None, timeout_s: float = 2.0) -> None:
+    def close(self, end: End | None, timeout_s: float = 5.0) -> None:
         """Write what is left, then `end` (None leaves the stream without one), and let go of the stream."""
         if self._closed:
             return

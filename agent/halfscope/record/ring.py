@@ -73,9 +73,6 @@ class Ring:
         if rows:
             yield rows
 
-    def __len__(self) -> int:
-        return len(self._items)
-
 
 def to_points(rows: Iterable[Row]) -> Points:
     """Rows as columns, ascending by step. Rows of one step become one row where no series would stand twice in it.

@@ -1,9 +1,9 @@
 """The format of a journal segment: bytes to frames and back. No files are touched here.
 
 A segment is a header frame and record frames, each `magic, length u32, seq u64, crc u32, payload`, little-endian. The
-CRC-32 covers length, seq and payload. The magic begins with 0xC1, the one byte that msgpack never writes as a type:
-after damage the next record is found by it. Must not import torch or numpy. Invariant: a frame is given out only if
-its CRC is right.
+CRC-32 covers everything else, the magic too: it tells a header from a record. The magic begins with 0xC1, the one byte
+that msgpack never writes as a type: after damage the next record is found by it. Must not import torch or numpy.
+Invariant: a frame is given out only if its CRC is right.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _RECORD_MAGIC = b"\xc1HSR"
 _HEADER_MAGIC = b"\xc1HSH"
 _HEAD = struct.Struct("<4sIQI")
 HEAD_BYTES = _HEAD.size
+_CRC_AT = HEAD_BYTES - 4
 
 
 class SegmentHeader(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -87,15 +88,6 @@ def find_frame(data: bytes, at: int) -> int | None:
     return None
 
 
-def is_cut(data: bytes, at: int) -> bool:
-    """Whether what lies at an offset is the beginning of a frame whose rest is not there (yet)."""
-    rest = len(data) - at
-    if rest < HEAD_BYTES:
-        return _RECORD_MAGIC.startswith(data[at : at + len(_RECORD_MAGIC)])
-    magic, length, _, _ = _HEAD.unpack_from(data, at)
-    return bool(magic == _RECORD_MAGIC and HEAD_BYTES + length > rest)
-
-
 def covers(seq: int, payload: bytes) -> int:
     """The last seq that a record stands for: its own, but for a `Lost` that replaced many."""
     if payload[1:6] != b"\xa4lost":  # array_like with the tag first: nothing else begins so
@@ -113,7 +105,7 @@ _lost_decoder = msgspec.msgpack.Decoder(Lost)
 def _pack(magic: bytes, seq: int, payload: bytes) -> bytes:
     if len(payload) > MAX_RECORD_BYTES:
         raise ValueError(f"a record of {len(payload)} bytes; at most {MAX_RECORD_BYTES} fit a journal")
-    crc = zlib.crc32(payload, zlib.crc32(_HEAD.pack(magic, len(payload), seq, 0)[4:16]))
+    crc = zlib.crc32(payload, zlib.crc32(_HEAD.pack(magic, len(payload), seq, 0)[:_CRC_AT]))
     return _HEAD.pack(magic, len(payload), seq, crc) + payload
 
 
@@ -125,6 +117,6 @@ def _read(expected_magic: bytes, data: bytes, at: int) -> Frame | None:
     if magic != expected_magic or length > MAX_RECORD_BYTES or end > len(data):
         return None
     payload = data[at + HEAD_BYTES : end]
-    if zlib.crc32(payload, zlib.crc32(data[at + 4 : at + 16])) != crc:
+    if zlib.crc32(payload, zlib.crc32(data[at : at + _CRC_AT])) != crc:
         return None
     return Frame(seq, payload, end)

@@ -64,9 +64,12 @@ def sync(
 
     Raises:
         SyncError: no such directory, nobody answers, or the server refuses.
+        ValueError: the server's address is none.
     """
     if not directory.is_dir():
         raise SyncError(f"{directory} is no directory; give one that holds journals, such as ~/.halfscope/journals")
+
+    resolve(server, token)  # an address that is none is told at once, not tried for a while
 
     def wants(place: StreamPlace, _info: StreamInfo) -> bool:
         return (only is None or place == only) and (include_offline or not place.offline_mark.exists())

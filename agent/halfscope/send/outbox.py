@@ -68,7 +68,6 @@ class Outbox:
         self.end_seen = False
         """An End record has been read."""
         self.writer_gone = False
-        self.num_records_sent = 0
         self._server = server
         self._lock = lock
         self._reader = JournalReader(place)
@@ -196,7 +195,6 @@ class Outbox:
         self._sent[batch.first + batch.count] = batch.digest
         if cut.is_substitute:
             self._substituted.append(batch.first + batch.count)
-        self.num_records_sent += len(cut.payloads)
 
     def acked(self, next_seq: int, digest: bytes) -> None:
         """The server has committed everything before a seq."""

@@ -136,9 +136,10 @@ def drain(run_id: str, stream: str, timeout_s: float = 2.0, *, directory: Path |
             return _ship_here(place, deadline_s - time.monotonic())
         if now.state in ("unauthorized", "refused"):
             log.warning(
-                "halfscope: %s does not take this run (%s). It is journalled in %s; when that is mended, "
-                "ship it with `halfscope sync %s`.",
-                now.url, now.message, place.path, directory,
+                "halfscope: %s does not take this run (%s). It is journalled in %s; %s, then `halfscope sync %s`.",
+                now.url, now.message, place.path,
+                f"run `halfscope login {now.url}`" if now.state == "unauthorized" else "see to that",
+                directory,
             )  # fmt: skip
             return False
         if now.state == "unreachable" or time.monotonic() >= deadline_s:

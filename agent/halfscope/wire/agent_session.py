@@ -164,10 +164,6 @@ class AgentSession:
             raise SequenceError(f"resume of {key} in phase {stream.phase.value}; expected matching")
         stream.phase = Phase.OPEN
 
-    def retry(self, key: Key, now_s: float, delay_s: float | None = None) -> None:
-        """Greet a stream anew, after a delay or, where None is given, after one drawn by back-off."""
-        self._wait(self._streams[key], now_s, delay_s)
-
     def room(self, key: Key) -> int:
         """How many batches of a stream may be sent now."""
         stream = self._streams.get(key)

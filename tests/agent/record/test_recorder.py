@@ -138,6 +138,7 @@ def test_a_row_of_very_many_series_is_split(tmp_path: Path) -> None:
     """No record is larger than the wire takes, however much is logged at one step."""
     recorder = open_recorder(tmp_path)
     recorder.row(5, 0, [(sid, float(sid)) for sid in range(40_000)])
+    assert recorder.flush(30.0)
     recorder.close(None)
     points = [record for record in records(tmp_path) if isinstance(record, Points)]
     assert sorted(column.sid for p in points for column in p.columns) == list(range(40_000))

@@ -51,11 +51,11 @@ def test_a_flipped_byte_costs_the_record_it_is_in_and_no_other() -> None:
         assert frames_from(bytes(damaged)) == [frame for index, frame in enumerate(wanted) if index != owner[at]]
 
 
-def test_a_cut_tail_is_told_from_damage() -> None:
-    """Every length of a truncated frame is the beginning of one; a frame with a wrong magic is not."""
+def test_a_cut_frame_is_no_frame() -> None:
+    """Whatever is left of it, down to nothing."""
     frame = segment.pack(3, b"payload")
-    assert all(segment.is_cut(frame[:length], 0) for length in range(len(frame)))
-    assert not segment.is_cut(b"x" + frame[1:], 0)
+    assert all(segment.read_frame(frame[:length], 0) is None for length in range(len(frame)))
+    assert segment.read_frame(frame, 0) is not None
 
 
 def test_a_damaged_header_hides_no_record() -> None:
@@ -65,6 +65,14 @@ def test_a_damaged_header_hides_no_record() -> None:
     header, at = segment.read_header(bytes(data))
     assert header is None
     assert frames_from(bytes(data), at) == [(7, b"first")]
+
+
+def test_a_damaged_header_is_not_taken_for_a_record() -> None:
+    """Their magics differ in one byte, which the checksum covers."""
+    header = bytearray(segment.pack_header(HEADER))
+    record = segment.pack(7, b"first")
+    header[:4] = record[:4]
+    assert frames_from(bytes(header) + record) == [(7, b"first")]
 
 
 def test_only_a_lost_record_covers_more_than_its_own_seq() -> None:

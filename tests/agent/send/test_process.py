@@ -263,6 +263,7 @@ def test_a_token_that_is_not_taken_is_told_at_the_end(
     recorder.close(End(outcome="finished", step=0, time_us=0))
     assert not drain(RUN, STREAM, 10.0, directory=directory)
     assert "does not take this run" in caplog.text
+    assert f"run `halfscope login {server.url}`, then `halfscope sync {directory}`" in caplog.text
     assert "right" not in status_path(directory).read_text()
 
 
