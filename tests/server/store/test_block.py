@@ -89,3 +89,14 @@ def test_whole_columns_over_ascending_steps_need_no_row_numbers() -> None:
     assert block.axis.steps.tolist() == [0, 1, 2, 3, 4, 5]
     assert block.series[100].rows is None
     assert block.series[101].rows is None
+
+
+def test_a_series_absent_in_one_record_and_twice_in_the_next_is_not_taken_for_whole() -> None:
+    """It has as many values as there are rows, and they lie elsewhere."""
+    collector = Collector()
+    values = np.array([1.0, 2.0]).tobytes()
+    early, late = np.array([0, 1], "<i8").tobytes(), np.array([2, 3], "<i8").tobytes()
+    collector.add(Points(early, early, [Column(1, values)]), SIDS)
+    collector.add(Points(late, late, [Column(0, values), Column(0, values)]), SIDS)
+    one, two = np.array([1.0, 2.0]).view("<i8").tolist()
+    assert read(collector.block(), 100) == [(2, 2, one), (2, 2, one), (3, 3, two), (3, 3, two)]

@@ -260,6 +260,23 @@ def test_two_replicas_take_turns_on_one_stream(postgres_url: str, make_sender: M
         store.close()
 
 
+def test_a_connection_to_another_replica_is_fenced_too(postgres_url: str, make_sender: Make, make_points: Make) -> None:
+    """What this replica remembers is old; the row in the database decides, though the cursor is where it was."""
+    ours, other = Store.open(postgres_url), Store.open(postgres_url)
+    sender = make_sender()
+    sender.greet(ours)
+    ours.commit([sender.begin("loss")], now_us=1)
+    stale = sender.batch(one(make_points, 1))
+    sender.greet(other)
+    result = ours.commit([stale], now_us=2)
+    assert [refuse.code for refuse in result.refused] == ["fenced"]
+    assert (result.applied, values(ours, sender.run_id)) == ([], [])
+    assert other.commit([sender.batch(one(make_points, 2))], now_us=3).next == {sender.key: 3}
+    assert values(ours, sender.run_id) == [2.0]
+    ours.close()
+    other.close()
+
+
 def test_two_replicas_that_commit_the_same_streams_do_not_deadlock(
     postgres_url: str, make_sender: Make, make_points: Make
 ) -> None:

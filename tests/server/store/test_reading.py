@@ -112,7 +112,7 @@ class Agent:
 @st.composite
 def record_parts(draw: st.DrawFn) -> tuple[Any, Any]:
     """Rows and columns of one record: mostly the next steps, at times late ones, sparse ones, one step many times."""
-    start = draw(st.integers(0, 300))
+    start = draw(st.integers(0, 20) | st.integers(0, 300))
     gaps = draw(st.lists(st.sampled_from([0, 1, 1, 1, 3, 64]), min_size=1, max_size=8))
     steps = [start + sum(gaps[: at + 1]) for at in range(len(gaps))]
     rows = [(step, 1000 * step + draw(st.integers(0, 2))) for step in steps]
@@ -212,6 +212,38 @@ def check_rollup(store: Store, model: Model, run_id: str, sid: int, width: int, 
         np.testing.assert_allclose(
             found.total[at], math.fsum(finite) if finite else math.nan, rtol=1e-9, atol=1e-9 * size
         )
+
+
+def test_values_of_one_step_are_ordered_by_attempt_rank_and_arrival(
+    store: Store, begun: Make, make_points: Make
+) -> None:
+    """Whoever came first, in chunks and out of them; the first and last of a bucket follow the same order."""
+    streams = {
+        (attempt, rank): begun(["loss"], stream=f"{9 - attempt}{9 - rank}", rank=rank, attempt=attempt)
+        for attempt in (1, 0)
+        for rank in (1, 0)
+    }
+    run_id = streams[0, 0].run_id
+    for turn in range(2):
+        for (attempt, rank), sender in streams.items():
+            value = 100 * attempt + 10 * rank + turn
+            store.commit([sender.batch(make_points([7], {0: [value]}))], now_us=2)
+        if turn == 0:
+            store.compact(now_us=FOREVER_US, budget_s=60)
+    assert store.points(run_id, IDS[0]).value.tolist() == [0, 1, 10, 11, 100, 101, 110, 111]
+    rollup = store.rollup(run_id, IDS[0], 64)
+    assert (rollup.first.tolist(), rollup.last.tolist(), rollup.count.tolist()) == ([0.0], [111.0], [8])
+
+
+def test_what_was_merged_is_no_longer_read_from_the_tail(store: Store, begun: Make, make_points: Make) -> None:
+    """A tail that was kept from before a merge is not added to what is in chunks now."""
+    sender = begun(["loss"])
+    for turn in range(3):
+        for step in (2 * turn, 2 * turn + 1):
+            store.commit([sender.batch(make_points([step], {0: [step]}))], now_us=2)
+            assert store.points(sender.run_id, IDS[0]).step.tolist() == list(range(step + 1))
+        store.compact(now_us=FOREVER_US, budget_s=60)
+        assert store.points(sender.run_id, IDS[0]).step.tolist() == list(range(2 * turn + 2))
 
 
 def test_a_series_that_is_not_there_reads_empty(store: Store, begun: Make) -> None:
