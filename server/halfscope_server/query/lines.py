@@ -295,9 +295,9 @@ def _limit(curve: Curve, held: bool) -> Curve:
 def _reaching(view: RunView, series: SeriesRow, span: Span, pieces: list[Piece], curve: Curve, window: Window) -> Curve:
     """A held value over the whole window: from what held before it, to its last step."""
     steps, times, values = [curve.step], [curve.time_us], [curve.value]
-    clock_step, clock_time = view.clock
 
     def time_at(step: int) -> NDArray[np.int64]:
+        clock_step, clock_time = view.clock
         return np.array([np.interp(step, clock_step, clock_time)]).astype(np.int64)
 
     if pieces and (curve.size == 0 or curve.step[0] > span.first_step):

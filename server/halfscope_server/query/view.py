@@ -236,16 +236,16 @@ class RunView:
         return tuple(found)
 
     def _extent(self, series: SeriesRow, attempt: int) -> tuple[int, int] | None:
-        buckets = self.coverage(series, attempt).step
-        if not buckets.size:
+        wide = self.store.rollup(self.run_id, series.series_id, WIDE_ROLLUP, attempt=attempt)
+        if not wide.step.size:
             return None
         ends = []
-        for bucket in (int(buckets[0]), int(buckets[-1])):
+        for bucket in (int(wide.step[0]), int(wide.step[-1])):
             points = self.store.points(
                 self.run_id,
                 series.series_id,
                 first_step=bucket,
-                last_step=bucket + ROLLUP_WIDTH - 1,
+                last_step=bucket + WIDE_ROLLUP - 1,
                 attempt=attempt,
             )
             ends.append(points.step)
