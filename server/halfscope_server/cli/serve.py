@@ -46,7 +46,7 @@ def run(settings: Settings, *, say: Callable[[str], None], open_browser: bool) -
         OSError: the address cannot be listened on.
         Unavailable: the database cannot be opened.
     """
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _set_up_logging(settings)
     bound = ports.listen(settings.host, settings.port)
     if bound.taken_by:
         say(f"Port {settings.port} is taken by {bound.taken_by}; using {bound.port}.")
@@ -75,6 +75,18 @@ def run(settings: Settings, *, say: Callable[[str], None], open_browser: bool) -
         )
         with _stops_on_sigterm():
             server.run(sockets=[bound.listener])
+
+
+def _set_up_logging(settings: Settings) -> None:
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    logging.getLogger("uvicorn.error").addFilter(_is_no_refusal)
+
+
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    """uvicorn calls it an error when a websocket is answered with 401 or 403 in place of the handshake, as ours are."""
+    return record.msg != "ASGI callable returned without completing handshake."
 
 
 def base_url(settings: Settings) -> str:
