@@ -47,7 +47,7 @@ from numpy.typing import ArrayLike
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 START_S = 40.0
-ROWS_PER_BATCH = 100_000
+ROWS_PER_BATCH = 65_536
 CHROMIUM = "/usr/bin/chromium"
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
