@@ -7,7 +7,7 @@ figure is validated once and a tick costs no validation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -88,13 +88,6 @@ class Panel(Protocol):
 
     def fill(self, view: RunView, window: Window) -> Fill:
         """The arrays of a window."""
-
-
-class Family(Protocol):
-    """A module that makes panels for what it finds in a run."""
-
-    def panels(self, view: RunView) -> Sequence[Panel]:
-        """The panels of this run."""
 
 
 def escape(text: str) -> str:
