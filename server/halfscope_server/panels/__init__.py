@@ -1,8 +1,8 @@
 """The charts of a run page: found by scanning this folder, drawn by Plotly, coloured by role.
 
-A module with a `PANEL` is a panel; add one and it appears, tested by the contract test. `metrics` makes a panel for every
-series that none of them draws. Callers use `for_run`, `find`, `figure`, `fill` and `table`; figures leave as plain data,
-so nobody above needs plotly. Invariant: the same structure gives the same skeleton and skeleton_id.
+A module with a `PANEL` is a panel; add one and it appears, tested by the contract test. `metrics` makes a panel for
+every series that none of them draws. Callers use `for_run`, `find`, `figure`, `fill` and `table`; figures leave as
+plain data, so nobody above needs plotly. Invariant: the same structure gives the same skeleton and skeleton_id.
 """
 
 from __future__ import annotations
