@@ -14,7 +14,7 @@ import subprocess
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import FrameType
 from typing import NoReturn
@@ -25,6 +25,7 @@ from halfscope.wire.codec import MAX_FRAME_BYTES
 from halfscope_server import app as application
 from halfscope_server.api.services import Services
 from halfscope_server.cli import home, ports
+from halfscope_server.errors import Unavailable
 from halfscope_server.settings import Settings, child_environment, has_desktop
 
 WS_MAX_QUEUE_FRAMES = 8
@@ -47,34 +48,65 @@ def run(settings: Settings, *, say: Callable[[str], None], open_browser: bool) -
         Unavailable: the database cannot be opened.
     """
     _set_up_logging(settings)
+    # The database first: where another server has it, the port does not matter.
+    with _stops_on_signals(), _parts(settings) as services, _listening(settings, say) as bound:
+        here = replace(settings, port=bound.port)
+        services.authenticator.admit_token(home.ensure_token(here), name="local")
+        if here.token:
+            services.authenticator.admit_token(here.token, name="environment")
+        link = sign_in_link(services, here)
+        with _announcement(here) as announce:
+
+            def greet() -> None:
+                announce()
+                say(f"halfscope serves {local_url(here)}")
+                say(f"Sign in (one use, ten minutes): {link}")
+                say("Another link: halfscope open · Stop: Ctrl-C")
+                if open_browser and has_screen():
+                    webbrowser.open(link)
+
+            _Server(_configuration(services), on_started=greet).run(sockets=[bound.listener])
+
+
+@contextmanager
+def _parts(settings: Settings) -> Iterator[Services]:
+    """The server's parts; where another server of this home has the database, the error says how to get to that one."""
+    with ExitStack() as stack:
+        try:
+            services = stack.enter_context(application.opened(settings))
+        except Unavailable as error:
+            running = home.running_server(settings)
+            if running is None:
+                raise
+            raise Unavailable(f"{error}. One runs at {running.url}; `halfscope open` gives a link to it") from error
+        yield services
+
+
+@contextmanager
+def _listening(settings: Settings, say: Callable[[str], None]) -> Iterator[ports.Bound]:
+    """The port asked for, or the next free one and a word about it."""
     bound = ports.listen(settings.host, settings.port)
-    if bound.taken_by:
-        say(f"Port {settings.port} is taken by {bound.taken_by}; using {bound.port}.")
-    settings = replace(settings, port=bound.port)
-    with bound.listener, application.opened(settings) as services, _announced(settings):
-        services.authenticator.admit_token(home.ensure_token(settings), name="local")
-        if settings.token:
-            services.authenticator.admit_token(settings.token, name="environment")
-        link = sign_in_link(services, settings)
-        server = _Server(
-            uvicorn.Config(
-                application.create_app(services),
-                log_config=None,
-                access_log=False,
-                # h11 bounds the size of a request's head, httptools does not.
-                http="h11",
-                ws="websockets-sansio",
-                ws_max_size=MAX_FRAME_BYTES,
-                ws_max_queue=WS_MAX_QUEUE_FRAMES,
-                # Frames are compressed already.
-                ws_per_message_deflate=False,
-                timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
-                server_header=False,
-            ),
-            on_started=lambda: _greet(settings, link, say=say, open_browser=open_browser),
-        )
-        with _stops_on_sigterm():
-            server.run(sockets=[bound.listener])
+    with bound.listener:
+        if bound.taken_by:
+            say(f"Port {settings.port} is taken by {bound.taken_by}; using {bound.port}.")
+        yield bound
+
+
+def _configuration(services: Services) -> uvicorn.Config:
+    return uvicorn.Config(
+        application.create_app(services),
+        log_config=None,
+        access_log=False,
+        # h11 bounds the size of a request's head, httptools does not.
+        http="h11",
+        ws="websockets-sansio",
+        ws_max_size=MAX_FRAME_BYTES,
+        ws_max_queue=WS_MAX_QUEUE_FRAMES,
+        # Frames are compressed already.
+        ws_per_message_deflate=False,
+        timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
+        server_header=False,
+    )
 
 
 def _set_up_logging(settings: Settings) -> None:
@@ -89,18 +121,16 @@ def _is_no_refusal(record: logging.LogRecord) -> bool:
     return record.msg != "ASGI callable returned without completing handshake."
 
 
-def base_url(settings: Settings) -> str:
-    """Where a browser on this machine finds the server."""
-    if settings.public_url:
-        return settings.public_url.rstrip("/")
+def local_url(settings: Settings) -> str:
+    """Where agents on this machine find the server: never through a proxy, to which the local token must not go."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(settings.host, settings.host)
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}{settings.root_path}"
 
 
 def sign_in_link(services: Services, settings: Settings) -> str:
-    """One link, good once."""
+    """One link, good once, at the address that browsers use."""
     code, _ = services.authenticator.issue_code()
-    return f"{base_url(settings)}/#code={code}"
+    return f"{(settings.public_url or local_url(settings)).rstrip('/')}/#code={code}"
 
 
 class _Server(uvicorn.Server):
@@ -116,40 +146,36 @@ class _Server(uvicorn.Server):
             self._on_started()
 
 
-def _greet(settings: Settings, link: str, *, say: Callable[[str], None], open_browser: bool) -> None:
-    home.announce(settings, base_url(settings))
-    say(f"halfscope serves {base_url(settings)}")
-    say(f"Sign in (one use, ten minutes): {link}")
-    say("Another link: halfscope open · Stop: Ctrl-C")
-    if open_browser and has_screen():
-        webbrowser.open(link)
-
-
 def has_screen() -> bool:
     """Whether a browser would be seen: a person at a terminal, on a desktop."""
     return sys.stdout.isatty() and has_desktop()
 
 
 @contextmanager
-def _announced(settings: Settings) -> Iterator[None]:
-    """Ships journals that nobody ships, while the server runs, and takes server.json back in the end."""
-    shipper = _ship_found_journals(settings)
+def _announcement(settings: Settings) -> Iterator[Callable[[], None]]:
+    """Gives a function that tells this machine's agents of the server; all of it is taken back in the end."""
+    shippers: list[subprocess.Popen[bytes]] = []
+
+    def announce() -> None:
+        home.announce(settings, local_url(settings))
+        shippers.extend(_ship_found_journals(settings))
+
     try:
-        yield
+        yield announce
     finally:
         home.withdraw(settings)
-        if shipper is not None:
+        for shipper in shippers:
             shipper.terminate()
             shipper.wait()
 
 
-def _ship_found_journals(settings: Settings) -> subprocess.Popen[bytes] | None:
+def _ship_found_journals(settings: Settings) -> list[subprocess.Popen[bytes]]:
     """Starts shipping what trainings left here while no server ran; live senders find the server by themselves."""
     directory = settings.journals_directory
     if not directory.is_dir():
-        return None
-    return subprocess.Popen(
-        [sys.executable, "-m", "halfscope", "sync", "--local", "--server", base_url(settings), str(directory)],
+        return []
+    shipper = subprocess.Popen(
+        [sys.executable, "-m", "halfscope", "sync", "--local", "--server", local_url(settings), str(directory)],
         env=child_environment(settings),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -157,10 +183,11 @@ def _ship_found_journals(settings: Settings) -> subprocess.Popen[bytes] | None:
         # Ctrl-C is for the server, which then stops this one.
         start_new_session=True,
     )
+    return [shipper]
 
 
 @contextmanager
-def _stops_on_sigterm() -> Iterator[None]:
+def _stops_on_signals() -> Iterator[None]:
     """uvicorn raises the signal that stopped it once more when it is done; that must end in our cleanup, not in
     sudden death."""
 
