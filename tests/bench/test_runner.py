@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.__main__ import main
+from tests.bench.ingest import quantile
+from tests.bench.report import MARKS, Measurement, summary
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -58,20 +62,47 @@ def test_quick_run_prints_name_value_unit_and_the_marks_last(pattern: str, expec
     assert {name for name in expected if any(f" {name} " in line for line in lines[marks + 1 :])}
 
 
-def test_list_names_what_the_pages_name() -> None:
+def test_list_names_what_the_pages_name(capsys: pytest.CaptureFixture[str]) -> None:
     """Every number with a mark, and every one that docs/performance.md names in full, is one the runner knows."""
-    done = bench("--list")
-    assert done.returncode == 0, done.stderr
-    names = set(done.stdout.split())
-    from tests.bench.report import MARKS
-
+    assert main(["--list"]) == 0
+    names = set(capsys.readouterr().out.split())
     assert set(MARKS) <= names
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"`(server\.[a-z0-9_.]+)`", page)) <= names
+    named = set(re.findall(r"`(server\.[a-z0-9_.]+)`", page))
+    assert named
+    assert named <= names
 
 
-def test_unknown_pattern_says_how_to_find_names() -> None:
+def test_unknown_pattern_says_how_to_find_names(capsys: pytest.CaptureFixture[str]) -> None:
     """A glob that matches nothing ends with exit code 2 and a hint."""
-    done = bench("--only", "nothing.*")
-    assert done.returncode == 2
-    assert "--list" in done.stderr
+    with pytest.raises(SystemExit) as leaving:
+        main(["--only", "nothing.*"])
+    assert leaving.value.code == 2
+    assert "--list" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "verdict"),
+    [
+        ("agent.gpt.default.ratio", 1.009, "met"),
+        ("agent.gpt.default.ratio", 1.011, "missed"),
+        ("server.ingest.points_per_s", 499_999.0, "missed"),
+        ("server.ingest.points_per_s", 500_000.0, "met"),
+    ],
+)
+def test_summary_holds_each_number_against_its_mark(name: str, value: float, verdict: str) -> None:
+    """Cost is met at or under its mark, throughput at or above it, and what was not measured is said to be so."""
+    lines = summary([Measurement(name=name, value=value, unit="x")])
+    (line,) = [line for line in lines if f" {name} " in line]
+    assert line.split()[1] == verdict
+    assert sum("not run" in line for line in lines) == len(MARKS) - 1
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"), [([1.0], 0.99, 1.0), ([1.0, 2.0], 0.5, 1.0), (list(range(1, 101)), 0.99, 99)]
+)
+def test_quantile_is_the_value_that_the_share_does_not_exceed(
+    values: list[float], share: float, expected: float
+) -> None:
+    """The nearest-rank quantile: no interpolation between latencies that occurred."""
+    assert quantile(values, share) == expected
