@@ -55,8 +55,7 @@ class _Mailbox:
 
     def answer(self, frames: Sequence[ServerFrame], *, num_frames: int, num_bytes: int) -> None:
         """Called by the writer's thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there to be answered
-            self._loop.call_soon_threadsafe(self._deliver, frames, num_frames, num_bytes)
+        self._in_loop(self._deliver, frames, num_frames, num_bytes)
 
     async def take(self, data: bytes) -> bool:
         """Take in one frame, waiting for room where there is none.
@@ -75,7 +74,7 @@ class _Mailbox:
             if self._writer.is_stopping:
                 return False
             room = asyncio.Event()
-            self._writer.when_room(functools.partial(self._loop.call_soon_threadsafe, room.set))
+            self._writer.when_room(functools.partial(self._in_loop, room.set))
             await room.wait()
         self._num_waiting += 1
         while not self.session.has_room:
@@ -103,6 +102,10 @@ class _Mailbox:
     async def _next_settled(self) -> None:
         self._settled.clear()
         await self._settled.wait()
+
+    def _in_loop(self, call: Callable[..., None], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there any more
+            self._loop.call_soon_threadsafe(call, *arguments)
 
     def _deliver(self, frames: Sequence[ServerFrame], num_frames: int, num_bytes: int) -> None:
         self._num_waiting -= num_frames

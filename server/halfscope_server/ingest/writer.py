@@ -21,7 +21,7 @@ from halfscope.wire.messages import Ack, AgentFrame, Batch, Bye, Hello, Live, Re
 
 from halfscope_server.errors import Unavailable
 from halfscope_server.store.store import Store
-from halfscope_server.store.types import Applied, CommitResult
+from halfscope_server.store.types import SERVER_STREAM, Applied, CommitResult
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +41,12 @@ COMPACT_EVERY_S = 0.25
 IDLE_BUDGET_S = 0.1
 BUSY_BUDGET_S = 0.03
 """Time given to compaction at once: it adds to the wait of whoever sends meanwhile."""
+FAILED_AFTER_S = 5.0
+"""When compaction is tried again after the database did not answer."""
 CONTACT_EVERY_S = 10.0
 """How often open connections count as a sign of life of their streams."""
 RETRY_AFTER_S = 2.0
 """When a sender may try again after the database did not answer."""
-
-SERVER_STREAM = "~server"
-"""Stream name in `Applied` for what the server itself noted about a run."""
 
 Key = tuple[str, str]
 
@@ -306,6 +305,7 @@ class Writer:
         now_s = time.monotonic()
         if now_s >= self._compact_at_s:
             budget_s = IDLE_BUDGET_S if is_idle else BUSY_BUDGET_S
+            self._compact_at_s = now_s + FAILED_AFTER_S  # where the next line raises
             merges = self._store.compact(now_us=self._clock_us(), budget_s=budget_s)
             self._metrics.merges += merges
             self._metrics.merge_s += time.monotonic() - now_s

@@ -18,6 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from halfscope_server.store import schema
 from halfscope_server.store.plain import text
+from halfscope_server.store.types import SERVER_STREAM
 
 Key = tuple[str, str]
 """(run_id, stream)"""
@@ -199,7 +200,7 @@ def server_seq(connection: sa.Connection, run_id: str, *, now_us: int) -> int:
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
     statement = insert(stream).values(
         run_id=run_id,
-        stream=schema.SERVER_STREAM,
+        stream=SERVER_STREAM,
         attempt=0,
         rank=0,
         world_size=1,

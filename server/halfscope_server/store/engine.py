@@ -64,6 +64,10 @@ class Database:
             else:
                 self._open_postgresql()
             self._migrate()
+        except ModuleNotFoundError as error:
+            raise Unavailable(
+                f"PostgreSQL needs {error.name}; install it: pip install 'halfscope[postgres]'"
+            ) from error
         except sa.exc.OperationalError as error:
             self.close()
             raise Unavailable(

@@ -15,7 +15,7 @@ from halfscope.wire.messages import End, Event, Lost
 
 from halfscope_server.store import plain, schema
 from halfscope_server.store.cursors import StreamState
-from halfscope_server.store.types import SKIP_CLASSES, EventMarks, EventRow
+from halfscope_server.store.types import SERVER_STREAM, SKIP_CLASSES, EventMarks, EventRow
 
 MAX_WHERE = 1024
 """Names kept of an event's `where`."""
@@ -88,7 +88,7 @@ def of_server(
         severity=severity,
         attributes={"stream": state.stream, **attributes},
     )
-    row["stream"] = schema.SERVER_STREAM
+    row["stream"] = SERVER_STREAM
     return row
 
 

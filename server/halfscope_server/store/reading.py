@@ -20,7 +20,7 @@ from halfscope_server.store.engine import Database
 from halfscope_server.store.packing import unpack_axis, unpack_buckets, unpack_values
 from halfscope_server.store.rollups import COARSE_WIDTH, FINE_WIDTH, Buckets
 from halfscope_server.store.tails import HotStream, Tails
-from halfscope_server.store.types import Points, Rollup, StreamRow
+from halfscope_server.store.types import SERVER_STREAM, Points, Rollup, StreamRow
 
 stream = schema.stream
 chunk = schema.chunk
@@ -99,7 +99,7 @@ def streams_of(
     one."""
     statement = (
         sa.select(stream)
-        .where(stream.c.run_id == run_id, stream.c.stream != schema.SERVER_STREAM)
+        .where(stream.c.run_id == run_id, stream.c.stream != SERVER_STREAM)
         .order_by(stream.c.attempt, stream.c.rank, stream.c.stream)
     )
     if rank is not None:

@@ -71,26 +71,35 @@ def summarise(steps: Int64s, times_us: Int64s, values: Float64s, width: int) -> 
     if not len(starts):
         return _empty()
     ends = np.append(starts[1:], len(steps)) - 1
+    common: dict[str, Any] = {
+        "bucket": bucket[starts],
+        "head_step": steps[starts],
+        "time_us": times_us[starts],
+        "count": ends - starts + 1,
+    }
     is_finite = np.isfinite(values)
-    counts = ends - starts + 1
+    if not bool(is_finite.all()):
+        return Buckets(**common, **_of_mixed(steps, values, is_finite, starts))
     zeros = np.zeros(len(starts), np.int64)
-    common = {"bucket": bucket[starts], "head_step": steps[starts], "time_us": times_us[starts], "count": counts}
-    if bool(is_finite.all()):
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = np.add.reduceat(values, starts)
-        return Buckets(
-            **common,
-            num_nan=zeros,
-            num_pos_inf=zeros,
-            num_neg_inf=zeros,
-            first_step=steps[starts],
-            last_step=steps[ends],
-            minimum=np.minimum.reduceat(values, starts),
-            maximum=np.maximum.reduceat(values, starts),
-            first=values[starts],
-            last=values[ends],
-            total=total,
-        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.add.reduceat(values, starts)
+    return Buckets(
+        **common,
+        num_nan=zeros,
+        num_pos_inf=zeros,
+        num_neg_inf=zeros,
+        first_step=steps[starts],
+        last_step=steps[ends],
+        minimum=np.minimum.reduceat(values, starts),
+        maximum=np.maximum.reduceat(values, starts),
+        first=values[starts],
+        last=values[ends],
+        total=total,
+    )
+
+
+def _of_mixed(steps: Int64s, values: Float64s, is_finite: NDArray[np.bool_], starts: Int64s) -> dict[str, Any]:
+    """The columns that look at values, where some are not finite."""
     positions = np.arange(len(values))
     first_at = np.minimum.reduceat(np.where(is_finite, positions, len(values)), starts)
     last_at = np.maximum.reduceat(np.where(is_finite, positions, -1), starts)
@@ -98,19 +107,18 @@ def summarise(steps: Int64s, times_us: Int64s, values: Float64s, width: int) -> 
     first_at, last_at = np.where(has_finite, first_at, 0), np.where(has_finite, last_at, 0)
     with np.errstate(over="ignore", invalid="ignore"):
         total = np.add.reduceat(np.where(is_finite, values, 0.0), starts)
-    return Buckets(
-        **common,
-        num_nan=np.add.reduceat(np.isnan(values).astype(np.int64), starts),
-        num_pos_inf=np.add.reduceat(np.isposinf(values).astype(np.int64), starts),
-        num_neg_inf=np.add.reduceat(np.isneginf(values).astype(np.int64), starts),
-        first_step=np.where(has_finite, steps[first_at], NEVER),
-        last_step=np.where(has_finite, steps[last_at], -1),
-        minimum=np.where(has_finite, np.minimum.reduceat(np.where(is_finite, values, np.inf), starts), 0.0),
-        maximum=np.where(has_finite, np.maximum.reduceat(np.where(is_finite, values, -np.inf), starts), 0.0),
-        first=np.where(has_finite, values[first_at], 0.0),
-        last=np.where(has_finite, values[last_at], 0.0),
-        total=total,
-    )
+    return {
+        "num_nan": np.add.reduceat(np.isnan(values).astype(np.int64), starts),
+        "num_pos_inf": np.add.reduceat(np.isposinf(values).astype(np.int64), starts),
+        "num_neg_inf": np.add.reduceat(np.isneginf(values).astype(np.int64), starts),
+        "first_step": np.where(has_finite, steps[first_at], NEVER),
+        "last_step": np.where(has_finite, steps[last_at], -1),
+        "minimum": np.where(has_finite, np.minimum.reduceat(np.where(is_finite, values, np.inf), starts), 0.0),
+        "maximum": np.where(has_finite, np.maximum.reduceat(np.where(is_finite, values, -np.inf), starts), 0.0),
+        "first": np.where(has_finite, values[first_at], 0.0),
+        "last": np.where(has_finite, values[last_at], 0.0),
+        "total": total,
+    }
 
 
 def merge(parts: Sequence[Buckets], *, from_width: int, to_width: int) -> Buckets:

@@ -16,7 +16,7 @@ from halfscope.wire.messages import End, Start
 from halfscope_server.store import cursors, events, plain, schema
 from halfscope_server.store.cursors import StreamState
 from halfscope_server.store.records import Decoded
-from halfscope_server.store.types import RunRow, RunState
+from halfscope_server.store.types import SERVER_STREAM, RunRow, RunState
 
 MAX_NAME_CHARS = 200
 MAX_TAGS = 32
@@ -122,7 +122,7 @@ def refresh_state(connection: sa.Connection, run_id: str) -> None:
     stream = schema.stream
     streams = connection.execute(
         sa.select(stream.c.attempt, stream.c.ended, stream.c.ended_us, stream.c.world_size).where(
-            stream.c.run_id == run_id, stream.c.stream != schema.SERVER_STREAM
+            stream.c.run_id == run_id, stream.c.stream != SERVER_STREAM
         )
     ).all()
     newest = max((row.attempt for row in streams), default=0)

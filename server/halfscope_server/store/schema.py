@@ -27,10 +27,6 @@ from sqlalchemy import (
 REVISION = "r0001"
 """The newest migration; a database that says so needs no Alembic run (importing Alembic costs 0.3 s)."""
 
-SERVER_STREAM = "~server"
-"""Stream of what the server itself writes into a run. It has a cursor, so readers notice; `~` keeps it apart from
-agents' streams."""
-
 metadata = MetaData()
 
 

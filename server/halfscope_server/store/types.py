@@ -14,6 +14,10 @@ import numpy as np
 from halfscope.wire.messages import Gone, Refuse
 from numpy.typing import NDArray
 
+SERVER_STREAM = "~server"
+"""Stream of what the server itself writes into a run. It has a cursor, so readers notice; `~` keeps it apart from
+agents' streams."""
+
 RunState = Literal["waiting", "live", "finished", "failed", "killed", "lost", "superseded"]
 """`waiting`: no step yet. `failed`: ended by an exception. `killed`: its process vanished. `lost`: contact lost."""
 

@@ -326,3 +326,25 @@ def test_an_idle_writer_compacts(
     wait_until(lambda: writer.metrics().merges >= 1)
     writer.stop()
     assert file_store.points(feed.run_id, LOSS).value.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_failing_compaction_does_not_stop_the_writer(
+    file_store: Store, make_feed: Make, make_inbox: Make, wait_until: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames are taken all the same, and it is not tried again at once."""
+    tries: list[int] = []
+
+    def broken(**_kwargs: object) -> int:
+        tries.append(1)
+        raise Unavailable("the disk is full")
+
+    monkeypatch.setattr(file_store, "compact", broken)
+    writer = Writer(file_store, lambda applied: None)
+    writer.start()
+    wait_until(lambda: tries)
+    feed, inbox = make_feed(), make_inbox()
+    for frame in (feed.hello(), feed.begin(), feed.step(1)):
+        writer.submit(frame, 1, inbox)
+    assert inbox.wait_for(3)[-1] == Ack(*feed.key, 3, 1)
+    writer.stop()
+    assert (len(tries), writer.metrics().errors) == (1, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import threading
 from pathlib import Path
 
@@ -162,3 +163,10 @@ def test_an_unreachable_server_is_told_without_its_password() -> None:
     with pytest.raises(Unavailable, match="cannot be opened") as caught:
         Store.open("postgresql://someone:secret@127.0.0.1:1/none")
     assert "secret" not in str(caught.value)
+
+
+def test_postgresql_without_its_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver is an extra."""
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(Unavailable, match=r"pip install 'halfscope\[postgres\]'"):
+        Store.open("postgresql://someone@127.0.0.1:1/none")

@@ -139,7 +139,7 @@ RUNS = iter(range(10**9))
 
 
 @pytest.mark.parametrize("seal_steps", [4, 8192])
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(actions=ACTIONS)
 def test_reads_equal_a_list_whatever_compaction_did(
     store: Store, monkeypatch: pytest.MonkeyPatch, seal_steps: int, actions: list[Any]
