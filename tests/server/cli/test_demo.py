@@ -68,6 +68,7 @@ def test_headless_demo_trains_everything_and_says_what_was_recorded(tmp_path: Pa
     assert "\x1b" not in said
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_everything(tmp_path: Path) -> None:
     """Server and trainings; the sender, which outlives trainings on purpose, ends by itself when all is shipped."""
     with _demo(tmp_path) as process:
