@@ -72,7 +72,8 @@ SHOTS: list[tuple[str, str, Callable[[Page], None]]] = [
     ("runs-menu", "/", open_menu),
     ("runs-filters", "/", open_filters),
     ("runs-delete", "/", open_delete),
-    ("overview", "/runs/healthy", hover_strip),
+    ("overview", "/runs/healthy", nothing),
+    ("overview-hover", "/runs/healthy", hover_strip),
     ("overview-zoomed", "/runs/healthy?r=1400-2600&s=0.9&x=step", nothing),
     ("overview-table", "/runs/healthy", open_table),
     ("overview-troubled", "/runs/troubled", nothing),
@@ -131,8 +132,13 @@ def save_all(folder: Path) -> int:
                         settle(page)
                         act(page)
                         settle(page)
-                        whole = act is nothing or act is hover_strip
-                        page.screenshot(path=folder / f"{name}-{size}-{scheme}.png", full_page=whole)
+                        if act is nothing:
+                            # As tall as the page, so that every chart is on screen and drawn.
+                            tall = page.evaluate("document.documentElement.scrollHeight")
+                            page.set_viewport_size({"width": width, "height": max(height, tall)})
+                            settle(page)
+                        page.screenshot(path=folder / f"{name}-{size}-{scheme}.png")
+                        page.set_viewport_size({"width": width, "height": height})
                         num_files += 1
                     context.close()
                     num_files += 2

@@ -5,7 +5,6 @@ import { useRef } from "react";
 import { rugQuery } from "../api/queries";
 import type { Strip } from "../api/types";
 import { useWidth } from "../lib/hooks";
-import { Link } from "../lib/router";
 import { type Place, placeMarks } from "./rug";
 
 /** From here on a mark's sign, or its count, fits without touching its neighbours. */
@@ -45,11 +44,6 @@ export function EventRug({ run, strip, numEvents }: EventRugProps) {
           />
         ))}
       </div>
-      {rug && rug.total > 0 && (
-        <Link to={`/runs/${run}/events`} className="rug-total">
-          {total}
-        </Link>
-      )}
     </div>
   );
 }

@@ -12,6 +12,7 @@ import { usePhone, useTitle } from "../lib/hooks";
 import { useKeys } from "../lib/keys";
 import { Link, navigate, setQuery, usePlace } from "../lib/router";
 import { EmptyState, FailedState, HealthWord, Loading, PrecisionChip } from "../ui/states";
+import { Announcer } from "./Announcer";
 import { ConfigTab } from "./ConfigTab";
 import { EventsTab } from "./EventsTab";
 import { LivePill } from "./LivePill";
@@ -56,7 +57,7 @@ export function RunPage({ run, tab }: { run: string; tab: string }) {
   if (deleted) return <DeletedState deleted={deleted} />;
   if (!summary) {
     if (!error) return <Loading what="the run" />;
-    if (error instanceof ApiError && error.status === 404) return <MissingState message={error.message} />;
+    if (error instanceof ApiError && error.status === 404) return <MissingState run={run} />;
     // The banner of the frame already says that the server is away.
     return error instanceof ApiError && error.code === UNREACHABLE ? (
       <Loading what="the run" />
@@ -116,6 +117,7 @@ function LoadedRun({ summary, live, tab, window, onVisible }: LoadedRunProps) {
         ]}
         pill={<LivePill summary={summary} live={live} newSteps={newSteps} onToggle={toggleLive} />}
       />
+      <Announcer summary={summary} />
       {summary.demo && <DemoBanner />}
       <header className="run-head">
         <HealthWord health={summary.health} />
@@ -191,10 +193,12 @@ function DeletedState({ deleted }: { deleted: DeletedRun }) {
   );
 }
 
-function MissingState({ message }: { message: string }) {
+function MissingState({ run }: { run: string }) {
   return (
     <EmptyState title="There is no such run">
-      <p>{message}</p>
+      <p>
+        This server has never seen a run with the id <code>{run}</code>.
+      </p>
       <Link to="/" className="button primary">
         Back to Runs
       </Link>

@@ -1,13 +1,13 @@
 /** Runs on a phone: three lines each. */
 
 import type { RunSummary } from "../api/types";
-import { formatAge, formatCount, formatTime } from "../lib/format";
+import { formatAge, formatCount, formatShare, formatTime } from "../lib/format";
 import { useNow } from "../lib/hooks";
 import { Link } from "../lib/router";
 import { RunMenu } from "../run/RunMenu";
 import { Strip } from "../strip/Strip";
 import { HealthWord, PrecisionChip } from "../ui/states";
-import { ScaleText, skipsText, sortRuns } from "./columns";
+import { ScaleText, sortRuns } from "./columns";
 
 export function RunCards({ runs, sort }: { runs: RunSummary[]; sort: string }) {
   const now = useNow(5000);
@@ -33,7 +33,10 @@ export function RunCards({ runs, sort }: { runs: RunSummary[]; sort: string }) {
                 scale <ScaleText run={run} />
               </span>
             )}
-            <span>{run.skips.total === 1 ? "1 skip" : `${skipsText(run)} skips`}</span>
+            <span>
+              {run.skips.total === 1 ? "1 skip" : `${formatCount(run.skips.total)} skips`}
+              {run.skips.total > 0 && ` · ${formatShare(run.skips.share)}`}
+            </span>
           </div>
           {run.strip && <Strip strip={run.strip} height={24} />}
         </li>

@@ -45,7 +45,7 @@ export function ScaleText({ run }: { run: RunSummary }) {
   );
 }
 
-export function skipsText(run: RunSummary): string {
+function skipsText(run: RunSummary): string {
   const { total, share } = run.skips;
   return total === 0 ? "0" : `${formatCount(total)} · ${formatShare(share)}`;
 }
