@@ -73,8 +73,9 @@ class DeviceRing:
             capturing: whether a CUDA graph is being captured on the current stream.
         """
         self.width, self.depth = width, depth
-        self.rows = torch.zeros(depth, width, dtype=torch.float64, device=device)
         self.host = torch.zeros(depth, width, dtype=torch.float64, pin_memory=pinned)
+        self._rows = torch.zeros(depth, width, dtype=torch.float64, device=device).unbind(0)
+        self._host_rows = self.host.unbind(0)
         self.num_dropped = 0
         """Values left out because the row was full or the host too far ahead."""
         self._make_event: Callable[[], DoneEvent] = make_event or torch.cuda.Event
@@ -97,7 +98,8 @@ class DeviceRing:
         was_enabled = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
-            self.rows[self._row, start : start + count].copy_(values.reshape(-1), non_blocking=True)
+            # One launch; converts to float64 on the way.
+            torch._foreach_copy_([self._rows[self._row].narrow(0, start, count)], [values.reshape(-1)])
         finally:
             torch._C._set_grad_enabled(was_enabled)
         return Slot(self, self._row, start, count)
@@ -107,7 +109,7 @@ class DeviceRing:
         if not self._used or self._capturing():
             return None
         row, used = self._row, self._used
-        self.host[row, :used].copy_(self.rows[row, :used], non_blocking=True)
+        self._host_rows[row].narrow(0, 0, used).copy_(self._rows[row].narrow(0, 0, used), non_blocking=True)
         event = self._make_event()
         event.record()
         self._in_flight.add(row)

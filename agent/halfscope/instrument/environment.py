@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,27 @@ GIT_TIMEOUT_S = 1.0
 MASK = "***"
 
 _VARIABLES = ("NCCL_", "TORCH_", "CUDA_", "PYTORCH_", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-_SECRET_NAME = re.compile(
-    r"(?i)(token|secret|passw|pwd|api.?key|access.?key|private.?key|credential|auth|bearer|cookie|dsn)"
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
+_SECRET_WORDS = frozenset(
+    [
+        "token",
+        "secret",
+        "secrets",
+        "password",
+        "passwd",
+        "passphrase",
+        "pwd",
+        "apikey",
+        "credential",
+        "credentials",
+        "auth",
+        "authorization",
+        "bearer",
+        "cookie",
+        "dsn",
+    ]
 )
+_KEY_WORDS = frozenset(["api", "access", "private", "secret", "ssh", "encryption", "signing", "account", "wandb", "hf"])
 _SECRET_VALUE = re.compile(
     r"(?:hf_|ghp_|gho_|ghs_|github_pat_|glpat-|xox[abprs]-|sk-|AKIA|ASIA|AIza|eyJ)[A-Za-z0-9_\-./+=]{12,}|\b[0-9a-fA-F]{40,}\b"
 )
@@ -62,10 +81,10 @@ def mask_command(arguments: Iterable[str]) -> list[str]:
             hide_next = False
             continue
         hide_next = False
-        if option and _SECRET_NAME.search(option[1]):
+        if option and _names_secret(option[1]):
             masked.append(f"{option[1]}={MASK}")
             continue
-        hide_next = argument.startswith("-") and "=" not in argument and bool(_SECRET_NAME.search(argument))
+        hide_next = argument.startswith("-") and "=" not in argument and _names_secret(argument)
         masked.append(mask(argument))
     return masked
 
@@ -78,7 +97,7 @@ def mask(text: str) -> str:
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that steer torch, CUDA and NCCL."""
     return {
-        name: MASK if _SECRET_NAME.search(name) else mask(value)
+        name: MASK if _names_secret(name) else mask(value)
         for name, value in sorted(environ.items())
         if name.startswith(_VARIABLES)
     }
@@ -107,15 +126,15 @@ def git(start: Path) -> dict[str, Any]:
     """{commit, dirty} of the checkout that holds `start`; empty without one. Asks git for at most `GIT_TIMEOUT_S`."""
     if not any((path / ".git").exists() for path in (start, *start.parents)):
         return {}
-    commit = _git(start, "rev-parse", "HEAD")
-    if commit is None:
+    head = _git(start, "rev-parse", "HEAD", "--abbrev-ref", "HEAD")
+    if head is None:
         return {}
-    status = _git(start, "status", "--porcelain", "--untracked-files=no")
+    commit, _, branch = head.partition("\n")
     found: dict[str, Any] = {"commit": commit}
-    if status is not None:
-        found["dirty"] = bool(status)
-    branch = _git(start, "rev-parse", "--abbrev-ref", "HEAD")
-    return {**found, "branch": branch} if branch not in (None, "HEAD") else found
+    if branch != "HEAD":
+        found["branch"] = branch
+    status = _git(start, "status", "--porcelain", "--untracked-files=no")
+    return found if status is None else {**found, "dirty": bool(status)}
 
 
 def _git(where: Path, *arguments: str) -> str | None:
@@ -127,6 +146,14 @@ def _git(where: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else None
+
+
+def _names_secret(name: str) -> bool:
+    """Whether what stands behind this name is secret: `--hf_token`, `apiKey`; not `--tokenizer`, `--max-tokens`."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    if not _SECRET_WORDS.isdisjoint(words):
+        return True
+    return any(word == "key" and before in _KEY_WORDS for before, word in pairwise(words))
 
 
 def _command() -> list[str]:

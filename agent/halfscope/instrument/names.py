@@ -105,16 +105,15 @@ def name_scalers(scaler: Any) -> dict[str, Any]:
     return scalers
 
 
-def unwrap_optimizer(optimizer: Any) -> Any:
-    """The optimizer behind Accelerate's `.optimizer` and Lightning's `._optimizer`."""
-    for _ in range(8):
-        for attribute in ("_optimizer", "optimizer"):
-            inner = getattr(optimizer, attribute, None)
-            if isinstance(inner, torch.optim.Optimizer) and inner is not optimizer:
-                optimizer = inner
-                break
-        else:
-            break
+def unwrap_optimizer(optimizer: Any, depth: int = 8) -> Any:
+    """The optimizer behind Accelerate's `.optimizer` and Lightning's `._optimizer`, however deep."""
+    for attribute in ("_optimizer", "optimizer"):
+        inner = getattr(optimizer, attribute, None)
+        if inner is None or inner is optimizer or not depth:
+            continue
+        found = unwrap_optimizer(inner, depth - 1)
+        if isinstance(found, torch.optim.Optimizer):
+            return found
     return optimizer
 
 

@@ -37,6 +37,7 @@ def label(autocast: Iterable[torch.dtype], parameters: Iterable[torch.dtype], *,
     for dtype, name in ((torch.float16, "FP16"), (torch.bfloat16, "BF16")):
         if stored == {dtype}:
             return "mixed" if cast - {dtype} else name
+    for dtype, name in ((torch.float16, "FP16"), (torch.bfloat16, "BF16")):
         if cast == {dtype}:
             return f"{name}-AMP"
     return "TF32" if tf32 else "FP32"

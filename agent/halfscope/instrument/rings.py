@@ -5,6 +5,8 @@ Owns the device rings of a run, one per device. Invariant: asking for a value ne
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from halfscope.instrument.attempt import Value
@@ -14,10 +16,34 @@ SPARE_WIDTH = 96
 """Room per attempt for what is not a layer: losses, flags, scales, learning rates, logged tensors."""
 
 
+def make_ring(device: torch.device, width: int) -> DeviceRing | None:
+    """Other devices than CUDA's have no asynchronous copy that we know to be one: their values are not available."""
+    return DeviceRing(device, width) if device.type == "cuda" else None
+
+
+def in_host_memory(tensor: torch.Tensor) -> bool:
+    """Whether reading it waits for nobody."""
+    return tensor.is_cpu
+
+
 class Rings:
     """Makes the ring of a device when it is first needed; a training that lives on the host has none."""
 
-    def __init__(self, num_layers: int) -> None:
+    def __init__(
+        self,
+        num_layers: int,
+        *,
+        make: Callable[[torch.device, int], DeviceRing | None] = make_ring,
+        on_host: Callable[[torch.Tensor], bool] = in_host_memory,
+    ) -> None:
+        """
+        Args:
+            num_layers: how many gradient norms an attempt has.
+            make: the ring of a device, given its width; None where the device has no way to deliver later.
+            on_host: whether a tensor can be read at once.
+        """
+        self.on_host = on_host
+        self._make = make
         self._width = num_layers + SPARE_WIDTH
         self._rings: dict[torch.device, DeviceRing | None] = {}
         self.used = False
@@ -28,7 +54,7 @@ class Rings:
         tensor = tensor.detach()
         if tensor.numel() != 1:
             tensor = tensor.sum()
-        if tensor.is_cpu:
+        if self.on_host(tensor):
             return float(tensor.item())
         return self.put(tensor)
 
@@ -60,6 +86,5 @@ class Rings:
         try:
             return self._rings[device]
         except KeyError:
-            # Other devices have no asynchronous copy that we know to be one: their values are not available.
-            ring = self._rings[device] = DeviceRing(device, self._width) if device.type == "cuda" else None
+            ring = self._rings[device] = self._make(device, self._width)
             return ring

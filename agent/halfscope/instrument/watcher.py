@@ -23,6 +23,7 @@ from halfscope.instrument.device import Slot
 from halfscope.instrument.origin import BackwardOrder
 from halfscope.instrument.report import Reporter
 from halfscope.instrument.rings import Rings
+from halfscope.instrument.scaler_calls import ScalerCalls
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.probes import gradients
 from halfscope.record.clock import Phase, StepClock
@@ -56,8 +57,8 @@ class Watcher:
         self.attempt = self._new_attempt()
         self._queue: deque[Attempt] = deque()
         """Closed attempts whose values are still on the way."""
-        self._by_id = {id(watched.optimizer): watched for watched in optimizers}
-        self._inside_scaler_step: torch.optim.Optimizer | None = None
+        self.by_id = {id(watched.optimizer): watched for watched in optimizers}
+        self.inside_scaler_step: torch.optim.Optimizer | None = None
         self._pending_samples = 0
         self._forward_counted = False
         self._last_completed_ns: int | None = None
@@ -70,9 +71,9 @@ class Watcher:
         self._autocast_seen: set[torch.dtype] = set()
         self._first_forward_handles: list[Any] = []
         self.order = BackwardOrder(guard.wrap("step clock", self._backward))
-        self._read_gradients = guard.wrap("gradients", self._read_gradients_now)
+        self.read_gradients = guard.wrap("gradients", self._read_gradients_now)
         self._read_clipped = guard.wrap("gradients", self._read_clipped_now)
-        self._read_rates = guard.wrap("learning rate", self._read_rates_now)
+        self.read_rates = guard.wrap("learning rate", self._read_rates_now)
         self._clip_listener = guard.wrap("clipping", self._before_clipping)
         self._tell_first = guard.wrap("facts", reporter.first_attempt)
         self._closure_done = guard.wrap("gradients", self._after_closure)
@@ -108,7 +109,7 @@ class Watcher:
         self.order.detach()
 
     def _attach_scaler(self, scaler: WatchedScaler) -> None:
-        scaler_hooks.attach(scaler.scaler, _ScalerCalls(self, scaler))
+        scaler_hooks.attach(scaler.scaler, ScalerCalls(self, scaler))
 
     def _attach_backward(self) -> None:
         self.order.attach(parameter for watched in self.optimizers for parameter in watched.parameters())
@@ -161,8 +162,8 @@ class Watcher:
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        watched = self._by_id[id(optimizer)]
-        if self._inside_scaler_step is not optimizer and self._adoption_checks[watched.index] < ADOPTION_CHECKS:
+        watched = self.by_id[id(optimizer)]
+        if self.inside_scaler_step is not optimizer and self._adoption_checks[watched.index] < ADOPTION_CHECKS:
             self._adoption_checks[watched.index] += 1
             self._adopt_caller(optimizer)
         self.clock.begin()
@@ -174,13 +175,13 @@ class Watcher:
             return None
         grad_scale = getattr(optimizer, "grad_scale", None)
         if grad_scale is not None:
-            self._read_gradients(watched, "scaled_step", "no", grad_scale)
+            self.read_gradients(watched, "scaled_step", "no", grad_scale)
             return None
         closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
-        if callable(closure) and self._inside_scaler_step is None:
+        if callable(closure) and self.inside_scaler_step is None:
             return self._with_closure(watched, closure, args, kwargs)
         if part.reading is None or part.num_calls > 1:
-            self._read_gradients(watched, "step", "maybe", None)
+            self.read_gradients(watched, "step", "maybe", None)
         return None
 
     def _with_closure(
@@ -206,15 +207,15 @@ class Watcher:
         if part.reading is not None and part.reading.point == "clip":
             self._read_clipped(watched, part)
         else:
-            self._read_gradients(watched, "closure", "maybe", None)
+            self.read_gradients(watched, "closure", "maybe", None)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        watched = self._by_id[id(optimizer)]
+        watched = self.by_id[id(optimizer)]
         part = self.attempt.optimizers[watched.index]
-        if self._inside_scaler_step is optimizer:
+        if self.inside_scaler_step is optimizer:
             return  # after_step of the scaler knows more
         part.num_applied += 1
-        self._read_rates(watched, part)
+        self.read_rates(watched, part)
         if watched.index == 0 and not (self.scalers and self._scaler_at_work()):
             self.complete()
 
@@ -229,8 +230,8 @@ class Watcher:
         self.scalers.append(watched)
         self.attempt.scalers.append(ScalerAttempt(touched=True))
         self._attach_scaler(watched)
-        self.reporter.adopted(self.clock.step, watched, self._by_id[id(optimizer)])
-        self._inside_scaler_step = optimizer
+        self.reporter.adopted(self.clock.step, watched, self.by_id[id(optimizer)])
+        self.inside_scaler_step = optimizer
 
     # ---- gradients -----------------------------------------------------------------------------
 
@@ -239,7 +240,7 @@ class Watcher:
         for watched in self.optimizers:
             part = self.attempt_for_work().optimizers[watched.index]
             if part.reading is None and any(id(grad) in ids for grad in watched.gradients()):
-                self._read_gradients(watched, "clip", "no", None)
+                self.read_gradients(watched, "clip", "no", None)
 
     def declare_loss(self, loss: Value) -> None:
         """`run.step(loss=)`: the raw loss of the current attempt, which may be complete already."""
@@ -276,7 +277,8 @@ class Watcher:
         if not grads:
             return
         part = self.attempt.optimizers[watched.index]
-        if grads[0].is_cpu and (grad_scale is None or grad_scale.is_cpu):
+        on_host = self.rings.on_host
+        if on_host(grads[0]) and (grad_scale is None or on_host(grad_scale)):
             few = watched.num_elements <= gradients.FEW_ELEMENTS and point not in _COMPARED
             found = gradients.read(grads, 1.0 if grad_scale is None else grad_scale.item(), few=few)
             if found is not None:
@@ -296,7 +298,7 @@ class Watcher:
         grads = watched.gradients()
         if not grads or self.clock.step % self.every:
             return
-        if grads[0].is_cpu:
+        if self.rings.on_host(grads[0]):
             found_inf = getattr(watched.optimizer, "found_inf", None)
             if found_inf is not None and found_inf.item():
                 return  # a fused step that is going to do nothing
@@ -390,136 +392,6 @@ class Watcher:
 
     def _new_attempt(self) -> Attempt:
         return Attempt([OptimizerAttempt() for _ in self.optimizers], [ScalerAttempt() for _ in self.scalers])
-
-
-class _ScalerCalls:
-    """Observes one scaler."""
-
-    def __init__(self, watcher: Watcher, watched: WatchedScaler) -> None:
-        self._watcher, self._watched = watcher, watched
-        wrap = watcher.guard.wrap
-        self.before_scale = wrap("scaler", self._before_scale)
-        self.before_unscale = wrap("scaler", self._before_unscale)
-        self.after_unscale = wrap("scaler", self._after_unscale)
-        self.before_step = wrap("scaler", self._before_step)
-        self.after_step = wrap("scaler", self._after_step)
-        self.before_update = wrap("scaler", self._before_update)
-        self.after_update = wrap("scaler", self._after_update)
-        self._read_loss = wrap("loss", self._read_loss_now)
-        self._applied_before = 0
-        self._between = False
-
-    def _before_scale(self, outputs: Any) -> None:
-        if self._update_is_missing():
-            self._watcher.attempt.update_missing = True
-            self._watcher.complete()
-        attempt = self._watcher.attempt_for_work()
-        attempt.scalers[self._watched.index].touched = True
-        self._read_loss(attempt, outputs)
-
-    def _read_loss_now(self, attempt: Attempt, outputs: Any) -> None:
-        for output in [outputs] if isinstance(outputs, torch.Tensor) else outputs:
-            if isinstance(output, torch.Tensor):
-                attempt.scaled_losses.append(self._watcher.rings.value(output))
-            else:
-                self._read_loss_now(attempt, output)
-
-    def _update_is_missing(self) -> bool:
-        """Every optimizer that this scaler serves was unscaled or stepped, and still there was no update.
-
-        With several optimizers `step(d)`, `scale(g_loss)`, `step(g)`, `update()` is right; so not after the first of
-        them.
-        """
-        watcher = self._watcher
-        if watcher.clock.phase is not Phase.OPEN:
-            return False
-        return all(
-            (state := self._watched.state(watched.optimizer)) is not None and state["found_inf_per_device"]
-            for watched in watcher.optimizers
-        )
-
-    def _before_unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        self._watcher.attempt_for_work().scalers[self._watched.index].touched = True
-
-    def _after_unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        watcher = self._watcher
-        watched = watcher._by_id.get(id(optimizer))
-        if watched is None:
-            return
-        part = watcher.attempt.optimizers[watched.index]
-        part.user_unscaled = watcher._inside_scaler_step is not optimizer
-        watcher._read_gradients(watched, "unscale", "no", None)
-
-    def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
-        watcher = self._watcher
-        watched = watcher._by_id.get(id(optimizer))
-        attempt = watcher.attempt_for_work()
-        attempt.scalers[self._watched.index].touched = True
-        if watched is None:
-            return
-        watcher._inside_scaler_step = watched.optimizer
-        self._applied_before = attempt.optimizers[watched.index].num_calls
-
-    def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
-        watcher = self._watcher
-        watched = watcher._by_id.get(id(optimizer))
-        watcher._inside_scaler_step = None
-        if watched is None:
-            return
-        part = watcher.attempt.optimizers[watched.index]
-        part.through_scaler = True
-        part.scaler = self._watched.index
-        watcher._read_rates(watched, part)
-        if getattr(optimizer, "_step_supports_amp_scaling", False):
-            self._read_flag(watched, part)
-            if not isinstance(part.found_inf, float):
-                return  # the device knows; it is counted when it has told
-            applied = not part.found_inf
-        else:
-            applied = part.num_calls > self._applied_before
-        part.num_applied += int(applied)
-        if not applied and part.reading is None:
-            # Between two measured steps: what was not finite is worth a look all the same.
-            scaled = part.num_calls > self._applied_before and not part.user_unscaled
-            scale = self._watched.scaler._scale if scaled else None
-            watcher._read_gradients(watched, "scaled_step" if scaled else "step", "maybe", scale, True)
-
-    def _read_flag(self, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
-        state = self._watched.state(watched.optimizer)
-        flags = list(state["found_inf_per_device"].values()) if state else []
-        if len(flags) == 1:
-            part.found_inf = self._watcher.rings.value(flags[0])
-        elif flags:
-            first = flags[0].device
-            part.found_inf = self._watcher.rings.value(sum(flag.to(first, non_blocking=True) for flag in flags))
-
-    def _before_update(self, new_scale: Any) -> None:
-        watcher = self._watcher
-        self._between = new_scale is not None and watcher.clock.phase is not Phase.OPEN
-        if self._between:
-            return  # sets the scale between two attempts, and is none itself
-        part = watcher.attempt_for_work().scalers[self._watched.index]
-        part.touched = True
-        part.was_set = new_scale is not None
-        scale = self._watched.scaler._scale
-        part.scale = None if scale is None else watcher.rings.value(scale)
-        if watcher._inside_scaler_step is not None:  # adopted in the middle of its step
-            self._after_step(watcher._inside_scaler_step)
-
-    def _after_update(self, new_scale: Any) -> None:
-        watcher = self._watcher
-        scaler = self._watched.scaler
-        part = watcher.attempt.scalers[self._watched.index]
-        if self._between:
-            watcher.reporter.scale_was_set(watcher.clock.step, self._watched)
-            return
-        if scaler._scale is not None and scaler._growth_tracker is not None:
-            part.scale_next = watcher.rings.value(scaler._scale)
-            part.growth_tracker = watcher.rings.value(scaler._growth_tracker)
-        if self._watched.changed_settings():
-            watcher.reporter.facts.scalers()
-        if self._watched.index == 0:
-            watcher.complete()
 
 
 def _pre_hook(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -378,7 +378,7 @@ def test_a_failing_probe_is_switched_off_and_the_training_goes_on(
 ) -> None:
     """One warning, one event; everything else is still recorded."""
 
-    def fails(*arguments: Any) -> None:
+    def fails(*arguments: Any, **options: Any) -> None:
         raise ZeroDivisionError("no norm today")
 
     monkeypatch.setattr("halfscope.probes.gradients.read", fails)

@@ -1,0 +1,148 @@
+"""What each call of a watched scaler means for the attempt it falls into.
+
+Flags and scale are taken between `step` and `update`, which adds the optimizers' flags into each other and clears them.
+Invariant: on the unfused path an optimizer that was called has stepped; on the fused path only the device's flag tells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from halfscope.instrument.attempt import Attempt, OptimizerAttempt
+from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
+from halfscope.record.clock import Phase
+
+if TYPE_CHECKING:
+    from halfscope.instrument.watcher import Watcher
+
+
+class ScalerCalls:
+    """Observes one scaler."""
+
+    def __init__(self, watcher: Watcher, watched: WatchedScaler) -> None:
+        self._watcher, self._watched = watcher, watched
+        wrap = watcher.guard.wrap
+        self.before_scale = wrap("scaler", self._before_scale)
+        self.before_unscale = wrap("scaler", self._before_unscale)
+        self.after_unscale = wrap("scaler", self._after_unscale)
+        self.before_step = wrap("scaler", self._before_step)
+        self.after_step = wrap("scaler", self._after_step)
+        self.before_update = wrap("scaler", self._before_update)
+        self.after_update = wrap("scaler", self._after_update)
+        self._read_loss = wrap("loss", self._read_loss_now)
+        self._applied_before = 0
+        self._between = False
+
+    def _before_scale(self, outputs: Any) -> None:
+        if self._update_is_missing():
+            self._watcher.attempt.update_missing = True
+            self._watcher.complete()
+        attempt = self._watcher.attempt_for_work()
+        attempt.scalers[self._watched.index].touched = True
+        self._read_loss(attempt, outputs)
+
+    def _read_loss_now(self, attempt: Attempt, outputs: Any) -> None:
+        for output in [outputs] if isinstance(outputs, torch.Tensor) else outputs:
+            if isinstance(output, torch.Tensor):
+                attempt.scaled_losses.append(self._watcher.rings.value(output))
+            else:
+                self._read_loss_now(attempt, output)
+
+    def _update_is_missing(self) -> bool:
+        """Every optimizer that this scaler serves was unscaled or stepped, and still there was no update.
+
+        With several optimizers `step(d)`, `scale(g_loss)`, `step(g)`, `update()` is right; so not after the first of
+        them.
+        """
+        watcher = self._watcher
+        if watcher.clock.phase is not Phase.OPEN:
+            return False
+        return all(
+            (state := self._watched.state(watched.optimizer)) is not None and state["found_inf_per_device"]
+            for watched in watcher.optimizers
+        )
+
+    def _before_unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        self._watcher.attempt_for_work().scalers[self._watched.index].touched = True
+
+    def _after_unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        watcher = self._watcher
+        watched = watcher.by_id.get(id(optimizer))
+        if watched is None:
+            return
+        part = watcher.attempt.optimizers[watched.index]
+        part.user_unscaled = watcher.inside_scaler_step is not optimizer
+        watcher.read_gradients(watched, "unscale", "no", None)
+
+    def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
+        watcher = self._watcher
+        watched = watcher.by_id.get(id(optimizer))
+        attempt = watcher.attempt_for_work()
+        attempt.scalers[self._watched.index].touched = True
+        if watched is None:
+            return
+        watcher.inside_scaler_step = watched.optimizer
+        self._applied_before = attempt.optimizers[watched.index].num_calls
+
+    def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        watcher = self._watcher
+        watched = watcher.by_id.get(id(optimizer))
+        watcher.inside_scaler_step = None
+        if watched is None:
+            return
+        part = watcher.attempt.optimizers[watched.index]
+        part.through_scaler = True
+        part.scaler = self._watched.index
+        watcher.read_rates(watched, part)
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            self._read_flag(watched, part)
+            if not isinstance(part.found_inf, float):
+                return  # the device knows; it is counted when it has told
+            applied = not part.found_inf
+        else:
+            applied = part.num_calls > self._applied_before
+        part.num_applied += int(applied)
+        if not applied and part.reading is None:
+            # Between two measured steps: what was not finite is worth a look all the same.
+            scaled = part.num_calls > self._applied_before and not part.user_unscaled
+            scale = self._watched.scaler._scale if scaled else None
+            watcher.read_gradients(watched, "scaled_step" if scaled else "step", "maybe", scale, True)
+
+    def _read_flag(self, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
+        state = self._watched.state(watched.optimizer)
+        flags = list(state["found_inf_per_device"].values()) if state else []
+        if len(flags) == 1:
+            part.found_inf = self._watcher.rings.value(flags[0])
+        elif flags:
+            first = flags[0].device
+            part.found_inf = self._watcher.rings.value(sum(flag.to(first, non_blocking=True) for flag in flags))
+
+    def _before_update(self, new_scale: Any) -> None:
+        watcher = self._watcher
+        self._between = new_scale is not None and watcher.clock.phase is not Phase.OPEN
+        if self._between:
+            return  # sets the scale between two attempts, and is none itself
+        part = watcher.attempt_for_work().scalers[self._watched.index]
+        part.touched = True
+        part.was_set = new_scale is not None
+        scale = self._watched.scaler._scale
+        part.scale = None if scale is None else watcher.rings.value(scale)
+        if watcher.inside_scaler_step is not None:  # adopted in the middle of its step
+            self._after_step(watcher.inside_scaler_step)
+
+    def _after_update(self, new_scale: Any) -> None:
+        watcher = self._watcher
+        scaler = self._watched.scaler
+        part = watcher.attempt.scalers[self._watched.index]
+        if self._between:
+            watcher.reporter.scale_was_set(watcher.clock.step, self._watched)
+            return
+        if scaler._scale is not None and scaler._growth_tracker is not None:
+            part.scale_next = watcher.rings.value(scaler._scale)
+            part.growth_tracker = watcher.rings.value(scaler._growth_tracker)
+        if self._watched.changed_settings():
+            watcher.reporter.facts.scalers()
+        if self._watched.index == 0:
+            watcher.complete()

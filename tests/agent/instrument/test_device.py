@@ -1,0 +1,283 @@
+"""Numbers from a device, without waiting for it.
+
+Two proofs, as no GPU is at hand: on fake CUDA tensors every read of a value raises, so hooks that run without an error
+read none; and on host memory treated as a device, with events done only later, the numbers must come out right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from halfscope.instrument import watcher as watcher_module
+from halfscope.instrument.attempt import host
+from halfscope.instrument.device import DeviceRing, Slot
+from halfscope.instrument.rings import Rings
+from halfscope.probes import gradients
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+Net = Callable[[], torch.nn.Sequential]
+
+
+class Later:
+    """An event that is done after it was asked a few times, like a device that lags behind."""
+
+    waited = 0
+
+    def __init__(self, asks: int = 3) -> None:
+        self._asks = asks
+
+    def record(self) -> None: ...
+
+    def query(self) -> bool:
+        self._asks -= 1
+        return self._asks < 0
+
+    def synchronize(self) -> None:
+        Later.waited += 1
+        self._asks = 0
+
+
+def late_ring(device: torch.device, width: int, depth: int = 64) -> DeviceRing:
+    return DeviceRing(device, width, depth, pinned=False, make_event=Later, capturing=lambda: False)
+
+
+# ---- the ring ---------------------------------------------------------------------------------------
+
+
+def test_values_come_back_in_the_order_they_were_put() -> None:
+    """Scalars and vectors, of any type, bit for bit where float64 holds them."""
+    ring = late_ring(torch.device("cpu"), 8)
+    first = ring.put(torch.tensor(65536.0))
+    second = ring.put(torch.tensor([math.inf, math.nan, 1e-300], dtype=torch.float64))
+    third = ring.put(torch.tensor(7, dtype=torch.int32))
+    flight = ring.seal()
+    assert first
+    assert second
+    assert third
+    assert flight
+    assert [flight.event.query() for _ in range(4)] == [False, False, False, True]
+    assert first.read() == [65536.0]
+    assert second.read()[0] == math.inf
+    assert math.isnan(second.read()[1])
+    assert second.read()[2] == 1e-300
+    assert third.read() == [7.0]
+
+
+def test_a_later_change_of_the_source_does_not_change_what_was_put() -> None:
+    """`update` adds flags into each other and clears them: the ring holds a copy."""
+    ring = late_ring(torch.device("cpu"), 4)
+    flag = torch.zeros(())
+    slot = ring.put(flag)
+    flag.add_(1.0)
+    ring.seal()
+    assert slot
+    assert slot.read() == [0.0]
+
+
+def test_a_host_too_far_ahead_leaves_values_out_and_counts_them() -> None:
+    """Waiting is no option, and neither is overwriting what was not read."""
+    ring = late_ring(torch.device("cpu"), 2, depth=2)
+    flights = []
+    for step in range(2):
+        assert ring.put(torch.tensor(float(step))) is not None
+        flights.append(ring.seal())
+    assert ring.put(torch.tensor(2.0)) is None
+    assert ring.num_dropped == 1
+    flights[0].land()
+    assert ring.put(torch.tensor(3.0)) is not None
+
+
+def test_a_full_row_takes_no_more() -> None:
+    """A value that finds no room is not available."""
+    ring = late_ring(torch.device("cpu"), 2)
+    assert ring.put(torch.ones(3)) is None
+    assert ring.put(torch.ones(2)) is not None
+    assert ring.put(torch.ones(1)) is None
+    assert ring.num_dropped == 4
+
+
+def test_nothing_happens_while_a_graph_is_captured() -> None:
+    """Neither a put nor a copy to the host would be right in a replay."""
+    ring = DeviceRing(torch.device("cpu"), 2, pinned=False, make_event=Later, capturing=lambda: True)
+    assert ring.put(torch.ones(1)) is None
+    assert ring.seal() is None
+    assert ring.num_dropped == 0
+
+
+def test_a_device_without_a_ring_gives_no_values() -> None:
+    """Not available, instead of a read that waits."""
+    rings = Rings(4, make=lambda device, width: None, on_host=lambda tensor: False)
+    assert rings.value(torch.ones(1)) is None
+    assert rings.seal() == []
+
+
+# ---- no read on the training's path -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reads", [torch.Tensor.item, torch.Tensor.tolist, bool, float])
+def test_a_read_on_a_fake_device_would_be_caught(reads: Any) -> None:
+    """The proof below can fail."""
+    with FakeTensorMode(), pytest.raises((DataDependentOutputException, RuntimeError)):
+        reads(torch.ones((), device="cuda"))
+
+
+def fake_ring(device: torch.device, width: int) -> DeviceRing:
+    return DeviceRing(device, width, pinned=True, make_event=lambda: Later(10**9), capturing=lambda: False)
+
+
+@pytest.fixture
+def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTensorMode]:
+    """A CPU build that takes fake CUDA tensors through GradScaler and our hooks."""
+    monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
+    monkeypatch.setattr("torch.amp.grad_scaler.GradScaler.is_enabled", lambda self: True)
+    monkeypatch.setattr(watcher_module, "Rings", lambda num_layers: Rings(num_layers, make=fake_ring))
+    monkeypatch.setattr("halfscope.instrument.environment.device", lambda found: {"type": found.type})
+    monkeypatch.setattr("halfscope.instrument.precision.uses_tf32", lambda found: False)
+    with FakeTensorMode() as mode:
+        yield mode
+
+
+@pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled")
+@pytest.mark.filterwarnings("ignore:.*GradScaler is enabled, but CUDA is not available")
+@pytest.mark.parametrize("clipped", [False, True])
+def test_a_watched_amp_step_on_a_device_reads_nothing(watching: Any, fake_cuda: Any, clipped: bool) -> None:
+    """Fused AdamW under a scaler: unscale, clip, step, update, loss and log, 70 steps, more than the ring is deep."""
+    model = torch.nn.Module()
+    model.weight = torch.nn.Parameter(torch.empty(4, 4, device="cuda"))
+    model.bias = torch.nn.Parameter(torch.empty(4, device="cuda"))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
+    scaler = torch.amp.GradScaler("cuda")
+    scaler._enabled = True
+    run = watching(model, optimizer, scaler)
+    for _ in range(70):
+        for parameter in model.parameters():
+            parameter.grad = torch.empty_like(parameter)
+        scaler.scale(torch.empty((), device="cuda"))
+        if clipped:
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        run.step(loss=torch.empty((), device="cuda"))
+        run.log(metric=torch.empty((), device="cuda"))
+    assert run._guard.failures == {}
+    assert run._watcher.rings.num_dropped > 0
+    assert len(run._watcher._queue) == 69
+
+
+def test_a_watched_plain_step_on_a_device_reads_nothing(watching: Any, fake_cuda: Any) -> None:
+    """No scaler: clipping seen, learning rate a tensor on the device, norms captured."""
+    model = torch.nn.Module()
+    model.weight = torch.nn.Parameter(torch.empty(4, 4, device="cuda"))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=True)
+    run = watching(model, optimizer)
+    for clipped in (True, False, True):
+        model.weight.grad = torch.empty(4, 4, device="cuda")
+        if clipped:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        run.step(loss=torch.empty((), device="cuda"), samples=4)
+    assert run._guard.failures == {}
+
+
+def test_capture_keeps_kinds_it_cannot_read_without_waiting_out() -> None:
+    """Coalescing a sparse gradient waits for the device: its norm is not available."""
+    with FakeTensorMode():
+        grad = torch.empty(3, device="cuda")
+        assert gradients.capture([grad, grad]) is not None
+        integer = torch.empty(3, device="cuda", dtype=torch.int32)
+        assert gradients.capture([grad, integer]) is None
+
+
+# ---- right numbers, later ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def as_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Host memory treated as a device whose values arrive steps later."""
+    monkeypatch.setattr(
+        watcher_module, "Rings", lambda num_layers: Rings(num_layers, make=late_ring, on_host=lambda tensor: False)
+    )
+
+
+@pytest.mark.parametrize("kind", ["unfused", "fused"])
+@pytest.mark.parametrize("clipped", [False, True])
+def test_late_values_give_the_same_record(watching: Any, net: Net, as_device: None, kind: str, clipped: bool) -> None:
+    """Scale, skips, steps, norms, losses and events of 60 steps with overflows, each at its own step."""
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, **({"fused": True} if kind == "fused" else {}))
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=8)
+    run = watching(model, optimizer, scaler)
+    scales, nexts, skipped, norms, handed, applied = [], [], [], [], {}, []
+    for step in range(60):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.randn(3, 4)).pow(2).mean()).backward()
+        if step in (7, 20, 21, 22, 50):
+            model[2].weight.grad[0, 1] = math.nan
+        scales.append(scaler.get_scale())
+        grads = [p.grad.double() / scales[-1] for p in model.parameters()]
+        norms.append(torch.cat([grad.flatten() for grad in grads]).norm().item())
+        skipped.append(float(step in (7, 20, 21, 22, 50)))
+        if clipped:
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+            if not skipped[-1]:
+                handed[step] = torch.cat([p.grad.double().flatten() for p in model.parameters()]).norm().item()
+        scaler.step(optimizer)
+        scaler.update()
+        nexts.append(scaler.get_scale())
+        applied.append(step + 1 - sum(skipped))
+        run.step(loss=torch.tensor(float(step)))
+        run.log(metric=torch.tensor(step / 2))
+    recorded = watching.read()
+    assert recorded.kinds("agent_degraded") == []
+    assert list(recorded.series("amp.scale").values()) == scales
+    assert list(recorded.series("amp.scale_next").values()) == nexts
+    assert list(recorded.series("amp.skipped").values()) == skipped
+    assert list(recorded.series("opt.steps").values()) == applied
+    assert recorded.series("loss") == {step: float(step) for step in range(60)}
+    assert recorded.series("metric") == {step: step / 2 for step in range(60)}
+    found = recorded.series("grad.norm")
+    for step, expected in enumerate(norms):
+        assert math.isclose(found[step], expected, rel_tol=1e-6) or (math.isnan(found[step]) and math.isnan(expected))
+    clipped_norms = recorded.series("grad.norm_clipped")
+    assert clipped_norms.keys() == handed.keys()
+    assert all(math.isclose(clipped_norms[step], norm, rel_tol=1e-6) for step, norm in handed.items())
+    skips = recorded.kinds("skip")
+    assert [(skip.step, skip.attributes["nonfinite"]) for skip in skips] == [
+        (step, ["2.weight"]) for step in (7, 20, 21, 22, 50)
+    ]
+    assert {event.step for event in recorded.kinds("scale_backoff")} == {7, 20, 21, 22, 50}
+
+
+def test_values_are_read_at_step_boundaries_and_waited_for_only_at_the_end(
+    watching: Any, net: Net, as_device: None
+) -> None:
+    """What has not arrived when the run ends is waited for then."""
+    Later.waited = 0
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    run = watching(model, optimizer)
+    for step in range(10):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        run.step(loss=torch.tensor(float(step)))
+        assert Later.waited == 0
+    recorded = watching.read()
+    assert Later.waited > 0
+    assert recorded.steps() == list(range(10))
+    assert list(recorded.series("grad.norm")) == list(range(10))
+
+
+def test_a_value_that_has_arrived_is_a_float() -> None:
+    """`host` reads a slot, and passes on what never was one."""
+    ring = late_ring(torch.device("cpu"), 2)
+    slot = ring.put(torch.tensor(2.5))
+    assert isinstance(slot, Slot)
+    ring.seal()
+    assert (host(slot), host(1.0), host(None)) == (2.5, 1.0, None)

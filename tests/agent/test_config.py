@@ -1,0 +1,58 @@
+"""Arguments, variables and defaults. What a wrong value raises is in the tests of `watch`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from halfscope import config
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("MODE", "DIR", "PROJECT", "NAME", "RUN_ID", "SERVER"):
+        monkeypatch.delenv(f"HALFSCOPE_{name}", raising=False)
+    for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HALFSCOPE_HOME", str(tmp_path))
+
+
+def test_defaults(tmp_path: Path) -> None:
+    """Online, one rank, first attempt, named after itself."""
+    found = config.resolve()
+    assert (found.mode, found.project, found.name) == ("online", "default", found.run_id)
+    assert (found.rank, found.world_size, found.attempt, found.server) == (0, 1, 0, None)
+    assert found.directory == tmp_path / "journals"
+
+
+def test_arguments_win_over_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And variables over defaults."""
+    monkeypatch.setenv("HALFSCOPE_MODE", "disabled")
+    monkeypatch.setenv("HALFSCOPE_SERVER", "http://one")
+    assert config.resolve().mode == "disabled"
+    found = config.resolve(mode="offline", server="http://two")
+    assert (found.mode, found.server) == ("offline", "http://two")
+
+
+def test_run_ids_sort_by_time_and_differ() -> None:
+    """16 characters, milliseconds first."""
+    early, late = config.new_run_id(1_700_000_000_000), config.new_run_id(1_700_000_000_001)
+    assert early < late
+    assert len(early) == len(late) == 16
+    assert len({config.new_run_id(5) for _ in range(100)}) == 100
+
+
+def test_ranks_come_from_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun's variables; its restart count is the attempt."""
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
+    found = config.resolve()
+    assert (found.rank, found.world_size, found.attempt) == (3, 8, 2)
+
+
+def test_a_run_that_is_continued_is_the_next_attempt(tmp_path: Path) -> None:
+    """One stream of it is here: this is the second start."""
+    run_id = config.new_run_id()
+    (tmp_path / "journals" / run_id / "00ff").mkdir(parents=True)
+    assert config.resolve(run_id=run_id).attempt == 1
