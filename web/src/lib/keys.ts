@@ -11,9 +11,12 @@ const maps: { current: KeyMap }[] = [];
 const CHORD_MS = 1000;
 let chord: { key: string; until: number } | null = null;
 
+/** Kinds of input that take no text: a letter on them is free for a shortcut. */
+const CHOOSING = ["radio", "checkbox", "button", "submit", "reset"];
+
 function isTyping(target: EventTarget | null): boolean {
-  if (!(target instanceof HTMLElement)) return false;
-  return target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName);
+  if (target instanceof HTMLInputElement) return !CHOOSING.includes(target.type);
+  return target instanceof HTMLElement && (target.isContentEditable || ["TEXTAREA", "SELECT"].includes(target.tagName));
 }
 
 function onKeyDown(event: KeyboardEvent): void {

@@ -40,7 +40,8 @@ export function EventRug({ run, strip, numEvents }: EventRugProps) {
             key={`${place.x}-${place.text}`}
             place={place}
             beforePx={place.x - (places[at - 1]?.x ?? Number.NEGATIVE_INFINITY)}
-            afterPx={(places[at + 1]?.x ?? Number.POSITIVE_INFINITY) - place.x}
+            // The last one has room up to the edge; a sign alone may reach a little beyond.
+            afterPx={(places[at + 1]?.x ?? width + SIGN_PX) - place.x}
           />
         ))}
       </div>
