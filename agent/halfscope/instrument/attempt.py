@@ -7,7 +7,7 @@ Plain mutable records, filled by hooks, read once by the reporter. Invariant: a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from halfscope.instrument.device import Flight, Slot
@@ -51,7 +51,7 @@ class OptimizerAttempt:
     found_inf: Value = None
     """Only of fused optimizers: the device's own flag."""
     scaler: int = 0
-    learning_rates: list[Value] = field(default_factory=list)
+    learning_rates: Sequence[Value] = ()
 
     @property
     def skipped(self) -> bool:
@@ -79,18 +79,25 @@ class Attempt:
     scalers: list[ScalerAttempt]
     step: int = 0
     completed_us: int = 0
+    """Wall clock."""
+    completed_ns: int = 0
+    """Of the monotonic clock."""
+    own_ns: int = 0
+    """What watching had cost in all when the attempt closed."""
+    notable: bool = False
+    """Something of it is an event, so it is told at once and not with the next batch."""
     step_s: float = 0.0
     cost_share: float | None = None
-    scaled_losses: list[Value] = field(default_factory=list)
+    scaled_losses: tuple[Value, ...] = ()
     declared_loss: Value = None
     samples: float | None = None
     tokens: float | None = None
     inferred_samples: int = 0
-    logged: list[tuple[int, Value]] = field(default_factory=list)
+    logged: tuple[tuple[int, Value], ...] = ()
     update_missing: bool = False
     pending: bool = False
     """Some value is still on the device."""
-    flights: list[Flight] = field(default_factory=list)
+    flights: Sequence[Flight] = ()
     judged: bool = False
     loss_told: bool = False
 

@@ -42,7 +42,7 @@ class Judge:
         self._recorder, self._names = recorder, names
         self._optimizers, self._scalers = optimizers, scalers
         self._classifiers: dict[tuple[int, int], SkipClassifier] = {}
-        self._last_bad: dict[int, Sequence[str]] = {}
+        self._last_bad: list[Sequence[str]] = [()] * len(optimizers)
 
     def attempt(self, attempt: Attempt) -> None:
         """Tells what happened in a completed attempt."""
@@ -50,9 +50,10 @@ class Judge:
         for watched, scaler_part in zip(self._scalers, attempt.scalers, strict=False):
             self._scale(attempt, watched, scaler_part)
         for optimizer, part in zip(self._optimizers, attempt.optimizers, strict=True):
-            self.num_steps[optimizer.index] += part.num_applied
             if part.num_applied:
-                self._applied(attempt, optimizer, part)
+                self.num_steps[optimizer.index] += part.num_applied
+                if self._last_bad[optimizer.index] or (part.reading is not None and part.reading.nonfinite):
+                    self._applied(attempt, optimizer, part)
             if part.through_scaler:
                 self._through_scaler(attempt, optimizer, part)
         if attempt.update_missing:
@@ -83,7 +84,7 @@ class Judge:
     def _applied(self, attempt: Attempt, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
         bad, num_layers = self._nonfinite(part)
         # A run poisoned for good says so at every step; the names come only when they change.
-        named = bad if bad != self._last_bad.get(watched.index) else []
+        named = bad if bad != self._last_bad[watched.index] else []
         self._last_bad[watched.index] = bad
         if bad:
             attributes = {"num_nonfinite": len(bad), "num_finite": num_layers - len(bad), **watched.labels}

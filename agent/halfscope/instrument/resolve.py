@@ -17,9 +17,9 @@ def resolve(attempt: Attempt) -> None:
         scaler.growth_tracker = host(scaler.growth_tracker)
     for part in attempt.optimizers:
         _optimizer(part)
-    attempt.scaled_losses = [host(value) for value in attempt.scaled_losses]
+    attempt.scaled_losses = tuple(host(value) for value in attempt.scaled_losses)
     attempt.declared_loss = host(attempt.declared_loss)
-    attempt.logged = [(sid, host(value)) for sid, value in attempt.logged]
+    attempt.logged = tuple((sid, host(value)) for sid, value in attempt.logged)
     attempt.pending = False
 
 

@@ -51,9 +51,8 @@ class Rings:
 
     def value(self, tensor: torch.Tensor) -> Value:
         """A tensor of one element; None where it can be had neither at once nor later."""
-        tensor = tensor.detach()
         if tensor.numel() != 1:
-            tensor = tensor.sum()
+            tensor = tensor.detach().sum()
         if self.on_host(tensor):
             return float(tensor.item())
         return self.put(tensor)

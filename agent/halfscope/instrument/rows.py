@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from halfscope.instrument.attempt import Attempt, OptimizerAttempt, ScalerAttempt
+from halfscope.instrument.attempt import Attempt, OptimizerAttempt, ScalerAttempt, Value
 from halfscope.instrument.facts import FactTeller
 from halfscope.instrument.records import Records
 from halfscope.instrument.sids import Sids
@@ -38,7 +38,10 @@ class RowWriter:
         self._run_sids = Sids(recorder, {})
         self._optimizer_sids = [Sids(recorder, watched.labels) for watched in optimizers]
         self._scaler_sids: dict[int, Sids] = {}
-        self._rates: dict[tuple[int, int], tuple[Sids, float]] = {}
+        self._rate_sids: dict[tuple[int, int], Sids] = {}
+        self._rates: list[Sequence[Value]] = [()] * len(optimizers)
+        """Learning rates per group, as last written."""
+        self._points: list[str] = [""] * len(optimizers)
 
     def write(self, attempt: Attempt, num_steps: Sequence[int], memory_row: Row) -> None:
         """Writes the row of an attempt whose values are all on the host.
@@ -55,7 +58,9 @@ class RowWriter:
             self._optimizer_values(row, optimizer, part)
         self._run_values(row, attempt)
         row += memory_row
-        row.extend((sid, value) for sid, value in attempt.logged if isinstance(value, float))
+        for sid, value in attempt.logged:
+            if isinstance(value, float):
+                row.append((sid, value))
         self._recorder.row(attempt.step, attempt.completed_us, row)
 
     def memory_values(self, device: torch.device | None) -> Row:
@@ -88,19 +93,25 @@ class RowWriter:
         reading = part.reading
         if reading is not None and reading.norm is not None:
             row.append((sids["grad.norm"], reading.norm))
-            self._facts.gradient_point(watched.name, reading.point, reading.clipped)
+            if self._points[watched.index] is not reading.point:
+                self._points[watched.index] = reading.point
+                self._facts.gradient_point(watched.name, reading.point, reading.clipped)
         if part.norm_clipped is not None:
             row.append((sids["grad.norm_clipped"], part.norm_clipped))
-        rates = part.learning_rates
+        if part.learning_rates != self._rates[watched.index]:
+            self._rate_values(row, watched, part.learning_rates)
+
+    def _rate_values(self, row: Row, watched: WatchedOptimizer, rates: Sequence[Value]) -> None:
+        before = self._rates[watched.index]
         for group, rate in enumerate(rates):
-            known = self._rates.get((watched.index, group))
-            if rate is None or (known is not None and known[1] == rate):
-                continue
-            assert isinstance(rate, float)
-            labels = {**watched.labels, "group": str(group)} if len(rates) > 1 else watched.labels
-            rate_sids = Sids(self._recorder, labels) if known is None else known[0]
-            self._rates[watched.index, group] = rate_sids, rate
-            row.append((rate_sids["lr"], rate))
+            if isinstance(rate, float) and (group >= len(before) or rate != before[group]):
+                sids = self._rate_sids.get((watched.index, group))
+                if sids is None:
+                    labels = {**watched.labels, "group": str(group)} if len(rates) > 1 else watched.labels
+                    sids = self._rate_sids[watched.index, group] = Sids(self._recorder, labels)
+                row.append((sids["lr"], rate))
+        if rates:
+            self._rates[watched.index] = rates
 
     def _run_values(self, row: Row, attempt: Attempt) -> None:
         sids = self._run_sids

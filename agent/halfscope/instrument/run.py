@@ -142,7 +142,7 @@ class Run:
             if name == "loss":
                 watcher.declare_loss(number)
             else:
-                watcher.attempt.logged.append((self._sid(name), number))
+                watcher.attempt.logged += ((self._sid(name), number),)
 
     def _sid(self, name: str) -> int:
         sid = self._logged_sids.get(name)
@@ -154,6 +154,8 @@ class Run:
         return sid
 
     def _value(self, name: str, value: Any) -> Value:
+        if isinstance(value, float):
+            return value
         if isinstance(value, torch.Tensor):
             if value.numel() != 1 or value.is_complex():
                 raise ValueError(f"{name} has shape {tuple(value.shape)}; expected one real number, as .mean() gives")

@@ -6,6 +6,7 @@ Invariant: on the unfused path an optimizer that was called has stepped; on the 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,8 +37,9 @@ class ScalerCalls:
         self._between = False
 
     def _before_scale(self, outputs: Any) -> None:
+        self._watcher.inside_scaler_step = None  # an exception may have left the last one open
         if self._update_is_missing():
-            self._watcher.attempt.update_missing = True
+            self._watcher.attempt.update_missing = self._watcher.attempt.notable = True
             self._watcher.complete()
         attempt = self._watcher.attempt_for_work()
         attempt.scalers[self._watched.index].touched = True
@@ -46,7 +48,9 @@ class ScalerCalls:
     def _read_loss_now(self, attempt: Attempt, outputs: Any) -> None:
         for output in [outputs] if isinstance(outputs, torch.Tensor) else outputs:
             if isinstance(output, torch.Tensor):
-                attempt.scaled_losses.append(self._watcher.rings.value(output))
+                value = self._watcher.rings.value(output)
+                attempt.scaled_losses += (value,)
+                attempt.notable |= isinstance(value, float) and not math.isfinite(value)
             else:
                 self._read_loss_now(attempt, output)
 
@@ -104,6 +108,7 @@ class ScalerCalls:
         else:
             applied = part.num_calls > self._applied_before
         part.num_applied += int(applied)
+        watcher.attempt.notable |= not applied
         if not applied and part.reading is None:
             # Between two measured steps: what was not finite is worth a look all the same.
             scaled = part.num_calls > self._applied_before and not part.user_unscaled
@@ -142,6 +147,8 @@ class ScalerCalls:
         if scaler._scale is not None and scaler._growth_tracker is not None:
             part.scale_next = watcher.rings.value(scaler._scale)
             part.growth_tracker = watcher.rings.value(scaler._growth_tracker)
+            if isinstance(part.scale_next, float):
+                watcher.attempt.notable |= part.was_set or part.scale_next != part.scale
         if self._watched.changed_settings():
             watcher.reporter.facts.scalers()
         if self._watched.index == 0:

@@ -26,6 +26,8 @@ class WatchedOptimizer:
         self.optimizer = optimizer
         self.labels: Mapping[str, str] = {"optimizer": name} if labelled else {}
         self.num_elements = 0
+        self.last_rate: float | None = None
+        self.last_rates: Sequence[Any] = ()
         self._groups: list[int] = []
         self._parameters: list[torch.Tensor] = []
 

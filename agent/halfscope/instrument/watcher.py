@@ -7,6 +7,7 @@ Invariant: gradients are read where the table in docs/design.md says, and after 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,9 @@ from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.probes import gradients
 from halfscope.record.clock import Phase, StepClock
 
+BATCH_ATTEMPTS = 16
+BATCH_NS = 20_000_000
+"""Quiet attempts are told together, at the latest after 20 ms: in one go it costs half as much as one by one."""
 ADOPTION_CHECKS = 16
 """In how many of an optimizer's first steps it is looked who calls it."""
 
@@ -62,9 +66,11 @@ class Watcher:
         self._pending_samples = 0
         self._forward_counted = False
         self._last_completed_ns: int | None = None
-        self._own_ns_before = 0
+        self._last_own_ns = 0
+        self._drained_ns = 0
         self._first_told = False
-        self._bytes_told = False
+        self._settled_in = False
+        self._forward_handle: Any = None
         self._forward_seen = False
         self._adoption_checks = [0] * len(optimizers)
         self._handles: list[Any] = []
@@ -75,6 +81,9 @@ class Watcher:
         self._read_clipped = guard.wrap("gradients", self._read_clipped_now)
         self.read_rates = guard.wrap("learning rate", self._read_rates_now)
         self._clip_listener = guard.wrap("clipping", self._before_clipping)
+        self._judge = guard.wrap("events", reporter.judge)
+        self._judge_loss = guard.wrap("events", reporter.judge_loss)
+        self._emit = guard.wrap("rows", reporter.emit)
         self._tell_first = guard.wrap("facts", reporter.first_attempt)
         self._closure_done = guard.wrap("gradients", self._after_closure)
 
@@ -101,6 +110,8 @@ class Watcher:
         """Removes every hook; what the user's objects were before, they are again."""
         for handle in (*self._handles, *self._first_forward_handles):
             handle.remove()
+        if self._forward_handle is not None:
+            self._forward_handle.remove()
         self._handles.clear()
         self._first_forward_handles.clear()
         for scaler in self.scalers:
@@ -117,7 +128,7 @@ class Watcher:
     def _attach_forward(self) -> None:
         seen = self.guard.wrap("forward", self._forward)
         first = next(iter(self.models.values()))
-        self._handles.append(first.register_forward_pre_hook(forward.ForwardHook(seen), with_kwargs=True))
+        self._forward_handle = first.register_forward_pre_hook(forward.ForwardHook(seen), with_kwargs=True)
         inside = self.guard.wrap("precision", self._forward_inside)
         for module in first.modules():
             # Autocast may be entered inside the model's own forward: look from within, once.
@@ -215,7 +226,11 @@ class Watcher:
         if self.inside_scaler_step is optimizer:
             return  # after_step of the scaler knows more
         part.num_applied += 1
-        self.read_rates(watched, part)
+        groups = optimizer.param_groups
+        if len(groups) == 1 and groups[0].get("lr") is watched.last_rate:
+            part.learning_rates = watched.last_rates
+        else:
+            self.read_rates(watched, part)
         if watched.index == 0 and not (self.scalers and self._scaler_at_work()):
             self.complete()
 
@@ -238,15 +253,21 @@ class Watcher:
     def _before_clipping(self, tensors: list[torch.Tensor]) -> None:
         ids = {id(tensor) for tensor in tensors}
         for watched in self.optimizers:
-            part = self.attempt_for_work().optimizers[watched.index]
-            if part.reading is None and any(id(grad) in ids for grad in watched.gradients()):
-                self.read_gradients(watched, "clip", "no", None)
+            if any(id(grad) in ids for grad in watched.gradients()):
+                part = self.attempt_for_work().optimizers[watched.index]
+                if part.reading is None:
+                    self.read_gradients(watched, "clip", "no", None)
 
     def declare_loss(self, loss: Value) -> None:
         """`run.step(loss=)`: the raw loss of the current attempt, which may be complete already."""
-        self.attempt.declared_loss = loss
-        if self.attempt.judged:
-            self.reporter.judge_loss(self.attempt)
+        attempt = self.attempt
+        attempt.declared_loss = loss
+        if isinstance(loss, float) and not math.isfinite(loss):
+            attempt.notable = True
+            if attempt.judged:
+                self._judge_loss(attempt)
+            elif self.clock.phase is Phase.COMPLETE:
+                self._judge_now(attempt)
 
     def end(self) -> None:
         """Closes what is complete and tells everything, waiting for devices where it must."""
@@ -282,7 +303,10 @@ class Watcher:
             few = watched.num_elements <= gradients.FEW_ELEMENTS and point not in _COMPARED
             found = gradients.read(grads, 1.0 if grad_scale is None else grad_scale.item(), few=few)
             if found is not None:
-                parameters = watched.with_gradient() if found.nonfinite else ()
+                parameters: Sequence[int] = ()
+                if found.nonfinite:
+                    parameters = watched.with_gradient()
+                    self.attempt.notable = True
                 part.reading = GradientReading(point, clipped, parameters, found.norm, found.nonfinite)
             return
         divide_by = 1.0 if grad_scale is None else self.rings.value(grad_scale)
@@ -320,60 +344,68 @@ class Watcher:
         return captured
 
     def _read_rates_now(self, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
-        rates: list[Value] = []
-        for group in watched.optimizer.param_groups:
-            rate = group.get("lr")
-            if isinstance(rate, torch.Tensor):
-                rates.append(self.rings.value(rate))
-            else:
-                rates.append(None if rate is None else float(rate))
-        part.learning_rates = rates
+        groups = watched.optimizer.param_groups
+        part.learning_rates = [self._rate(group.get("lr")) for group in groups]
+        rate = groups[0].get("lr")
+        if isinstance(rate, float):  # the very object: the same one next time is the same rate
+            watched.last_rate, watched.last_rates = rate, part.learning_rates
+
+    def _rate(self, rate: Any) -> Value:
+        if isinstance(rate, torch.Tensor):
+            return self.rings.value(rate)
+        return None if rate is None else float(rate)
 
     # ---- attempts ------------------------------------------------------------------------------
 
     def complete(self) -> None:
         """The attempt's update is over."""
         self.clock.complete()
-        now_ns = time.perf_counter_ns()
         attempt = self.attempt
         attempt.step = self.clock.step
+        attempt.completed_ns = time.perf_counter_ns()
         attempt.completed_us = time.time_ns() // 1000
-        if self._last_completed_ns is not None:
-            attempt.step_s = (now_ns - self._last_completed_ns) / 1e9
-        self._last_completed_ns = now_ns
         attempt.inferred_samples = self._pending_samples
         self._pending_samples, self._forward_counted = 0, False
-        if not self._bytes_told and any(part.num_calls for part in attempt.optimizers):
-            self._bytes_told = True
-            self.reporter.training_bytes()
-        if not self.rings.used and not self._queue:
-            self.reporter.judge(attempt)
-        if not self._first_told:
-            self._after_first()
+        if not self._settled_in:
+            self._settle_in(attempt)
+        if attempt.notable:
+            self._judge_now(attempt)
 
-    def _after_first(self) -> None:
-        self._first_told = True
-        self.order.settle()
-        for handle in self._first_forward_handles:
-            handle.remove()
-        self._first_forward_handles.clear()
-        self._tell_first(self._autocast_seen, tuple(self.order.order), forward_seen=self._forward_seen)
+    def _judge_now(self, attempt: Attempt) -> None:
+        if self.rings.used:
+            return  # not before its values have arrived
+        self.drain()
+        if not self._queue and not attempt.judged:
+            self._judge(attempt)
+
+    def _settle_in(self, attempt: Attempt) -> None:
+        if not self._first_told:
+            self._first_told = True
+            self.order.settle()
+            for handle in self._first_forward_handles:
+                handle.remove()
+            self._first_forward_handles.clear()
+            self._tell_first(self._autocast_seen, tuple(self.order.order), forward_seen=self._forward_seen)
+        if any(part.num_calls for part in attempt.optimizers):
+            self._settled_in = True
+            self.reporter.training_bytes()
 
     def _close(self, step: int) -> None:
         attempt = self.attempt
-        own_ns = self.guard.own_ns
-        if attempt.step_s > 0:
-            attempt.cost_share = (own_ns - self._own_ns_before) / 1e9 / attempt.step_s
-        self._own_ns_before = own_ns
+        attempt.own_ns = self.guard.own_ns
         self.attempt = self._new_attempt()
         if self.rings.used:
             attempt.pending = True
             attempt.flights = self.rings.seal()
-        if not attempt.pending and not self._queue:
-            self.reporter.emit(attempt)
-            return
+        if attempt.samples is not None and self._forward_handle is not None and self._first_told:
+            # The user declares samples: nothing is to be inferred, and the model is called without a hook again.
+            self._forward_handle.remove()
+            self._forward_handle = None
         self._queue.append(attempt)
-        self.drain()
+        due = attempt.completed_ns - self._drained_ns >= BATCH_NS
+        if attempt.notable or due or len(self._queue) >= BATCH_ATTEMPTS:
+            self._drained_ns = attempt.completed_ns
+            self.drain()
 
     def drain(self, *, wait: bool = False) -> None:
         """Hands on the closed attempts whose values have arrived, in order.
@@ -386,9 +418,17 @@ class Watcher:
             for flight in attempt.flights:
                 if wait:
                     flight.event.synchronize()
-            self.reporter.emit(attempt)
+            self._time(attempt)
+            self._emit(attempt)
             for flight in attempt.flights:
                 flight.land()
+
+    def _time(self, attempt: Attempt) -> None:
+        if self._last_completed_ns is not None:
+            attempt.step_s = (attempt.completed_ns - self._last_completed_ns) / 1e9
+            if attempt.step_s > 0:
+                attempt.cost_share = (attempt.own_ns - self._last_own_ns) / 1e9 / attempt.step_s
+        self._last_completed_ns, self._last_own_ns = attempt.completed_ns, attempt.own_ns
 
     def _new_attempt(self) -> Attempt:
         return Attempt([OptimizerAttempt() for _ in self.optimizers], [ScalerAttempt() for _ in self.scalers])

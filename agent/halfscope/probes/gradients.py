@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -32,8 +32,7 @@ _flatten = torch._C._nn.flatten_dense_tensors
 """A float32 norm outside of these is recomputed: squares of 1e-24 read 0 in float32, of 1e20 infinity."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HostNorm:
+class HostNorm(NamedTuple):
     """Norm of gradients in host memory."""
 
     norm: float
@@ -128,8 +127,7 @@ def _read_flat(grads: Sequence[torch.Tensor]) -> float | None:
         flat = _flatten(list(grads))
         if flat.dtype is not torch.float32:
             return None
-        result: float = torch.linalg.vector_norm(flat).item()
-        return result
+        return math.sqrt(torch.dot(flat, flat).item())
     except (RuntimeError, TypeError, NotImplementedError):
         return None
 
