@@ -40,6 +40,15 @@ class Plan:
     max_rounds: int = 200
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One copy's turn, per step."""
+
+    wall_s: float
+    cpu_s: float
+    """Processor time of the training thread alone: steady on a busy machine, but blind to waiting for other threads."""
+
+
 PLANS: dict[str, Plan] = {
     # A turn of half a second holds several writes of the journal (50 ms) and frames of the sender (200 ms).
     "mlp": Plan(make=workloads.mlp, block_s=0.5, budget_s=90.0),
@@ -53,7 +62,7 @@ def _names(workload: str) -> list[str]:
     return [
         f"agent.{workload}.unwatched.step_ms",
         f"agent.{workload}.again.ratio",
-        *(f"agent.{workload}.{arm}.{what}" for arm in ARMS[2:] for what in ("ratio", "extra_us")),
+        *(f"agent.{workload}.{arm}.{what}" for arm in ARMS[2:] for what in ("ratio", "extra_us", "extra_cpu_us")),
     ]
 
 
@@ -65,14 +74,18 @@ def _measure(workload: str, quick: bool) -> Iterator[Measurement]:
         server = stack.enter_context(serving())
         updates = _arms(plan, stack, folder, server)
         times = _rounds(workload, plan, updates, quick=quick)
-    unwatched = times["unwatched"]
-    yield Measurement(name=f"agent.{workload}.unwatched.step_ms", value=statistics.median(unwatched) * 1e3, unit="ms")
+    base = times["unwatched"]
+    step_ms = statistics.median(turn.wall_s for turn in base) * 1e3
+    yield Measurement(name=f"agent.{workload}.unwatched.step_ms", value=step_ms, unit="ms")
     for arm in ARMS[1:]:
-        ratio = statistics.median(mine / base for mine, base in zip(times[arm], unwatched, strict=True))
+        pairs = list(zip(times[arm], base, strict=True))
+        ratio = statistics.median(mine.wall_s / other.wall_s for mine, other in pairs)
         yield Measurement(name=f"agent.{workload}.{arm}.ratio", value=ratio, unit="ratio")
         if arm != "again":
-            extra_s = statistics.median(mine - base for mine, base in zip(times[arm], unwatched, strict=True))
+            extra_s = statistics.median(mine.wall_s - other.wall_s for mine, other in pairs)
             yield Measurement(name=f"agent.{workload}.{arm}.extra_us", value=extra_s * 1e6, unit="us")
+            extra_s = statistics.median(mine.cpu_s - other.cpu_s for mine, other in pairs)
+            yield Measurement(name=f"agent.{workload}.{arm}.extra_cpu_us", value=extra_s * 1e6, unit="us")
 
 
 def _arms(plan: Plan, stack: ExitStack, folder: Path, server: Server) -> dict[str, Callable[[], object]]:
@@ -108,11 +121,11 @@ def _watched(work: workloads.Workload, run: halfscope.Run) -> Callable[[], objec
 
 def _rounds(
     workload: str, plan: Plan, updates: dict[str, Callable[[], object]], *, quick: bool
-) -> dict[str, list[float]]:
-    """Seconds per step of every turn, by copy."""
+) -> dict[str, list[Turn]]:
+    """Every turn, by copy."""
     for update in updates.values():
         _turn(update, 2)
-    step_s = _turn(updates["unwatched"], 2)
+    step_s = _turn(updates["unwatched"], 2).wall_s
     num_steps = max(1, round((0.05 if quick else plan.block_s) / step_s))
     round_s = num_steps * step_s * len(updates)
     num_rounds = 2 if quick else min(plan.max_rounds, max(plan.min_rounds, int(plan.budget_s / round_s)))
@@ -120,18 +133,18 @@ def _rounds(
         f"agent.{workload}: {num_rounds} rounds of {len(updates)} turns of {num_steps} steps, "
         f"about {num_rounds * round_s:.0f} s"
     )
-    times: dict[str, list[float]] = {arm: [] for arm in updates}
+    times: dict[str, list[Turn]] = {arm: [] for arm in updates}
     for number in range(num_rounds):
         for arm in ARMS if number % 2 == 0 else reversed(ARMS):
             times[arm].append(_turn(updates[arm], num_steps))
     return times
 
 
-def _turn(update: Callable[[], object], num_steps: int) -> float:
-    started = time.perf_counter()
+def _turn(update: Callable[[], object], num_steps: int) -> Turn:
+    cpu_s, wall_s = time.thread_time(), time.perf_counter()
     for _ in range(num_steps):
         update()
-    return (time.perf_counter() - started) / num_steps
+    return Turn(wall_s=(time.perf_counter() - wall_s) / num_steps, cpu_s=(time.thread_time() - cpu_s) / num_steps)
 
 
 def _bench(workload: str) -> Bench:
