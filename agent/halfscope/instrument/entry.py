@@ -11,6 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,7 @@ def _start(
     exits.register(run)
     if settings.mode == "online":
         guard.wrap("sender", _ensure_sender)(settings.directory, settings.server)
+        recorder.tend = partial(guard.wrap("sender", _keep_sender), settings.directory, settings.server)
     return run
 
 
@@ -221,6 +223,12 @@ def _ensure_sender(directory: Path, server: str | None) -> None:
     from halfscope.send import ensure_sender
 
     ensure_sender(directory=directory, server=server)
+
+
+def _keep_sender(directory: Path, server: str | None) -> None:
+    from halfscope.send import keep_sender
+
+    keep_sender(directory=directory, server=server)
 
 
 def _drain(settings: AgentConfig) -> None:

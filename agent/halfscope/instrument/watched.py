@@ -28,14 +28,17 @@ class WatchedOptimizer:
         self.num_elements = 0
         self.last_rate: float | None = None
         self.last_rates: Sequence[Any] = ()
-        self._groups: list[int] = []
+        self._sizes: list[int] = []
         self._parameters: list[torch.Tensor] = []
 
     def parameters(self) -> Sequence[torch.Tensor]:
         """All of its parameters, in the order of its groups."""
-        groups = [len(group["params"]) for group in self.optimizer.param_groups]
-        if groups != self._groups:
-            self._groups = groups
+        groups = self.optimizer.param_groups
+        if len(groups) == 1 and len(groups[0]["params"]) == len(self._parameters):
+            return self._parameters
+        sizes = [len(group["params"]) for group in groups]
+        if sizes != self._sizes:
+            self._sizes = sizes
             self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
             self.num_elements = sum(parameter.numel() for parameter in self._parameters)
         return self._parameters

@@ -300,8 +300,8 @@ class Watcher:
         part = self.attempt.optimizers[watched.index]
         on_host = self.rings.on_host
         if on_host(grads[0]) and (grad_scale is None or on_host(grad_scale)):
-            few = watched.num_elements <= gradients.FEW_ELEMENTS and point not in _COMPARED
-            found = gradients.read(grads, 1.0 if grad_scale is None else grad_scale.item(), few=few)
+            divide = 1.0 if grad_scale is None else grad_scale.item()
+            found = gradients.read(grads, divide, exact=point in _COMPARED)
             if found is not None:
                 parameters: Sequence[int] = ()
                 if found.nonfinite:
@@ -326,7 +326,7 @@ class Watcher:
             found_inf = getattr(watched.optimizer, "found_inf", None)
             if found_inf is not None and found_inf.item():
                 return  # a fused step that is going to do nothing
-            found = gradients.read(grads)
+            found = gradients.read(grads, exact=True)
             part.norm_clipped = None if found is None else found.norm
         else:
             part.clipped_norms = [slot for _, slot in self._capture(grads)]

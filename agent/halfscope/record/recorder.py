@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ WRITE_INTERVAL_S = 0.05
 """Half of what a `kill -9` may cost."""
 RETRY_INTERVAL_S = 1.0
 """How long to wait after a failed write."""
+TEND_INTERVAL_S = 5.0
+"""How long a killed sender is missed before the journal thread starts another."""
 DEFAULT_QUOTA_BYTES = 1024 * 1024 * 1024
 MAX_CONFIG_BYTES = 256 * 1024
 MAX_EVENT_BYTES = 64 * 1024
@@ -106,6 +108,9 @@ class Recorder:
         self._wake = threading.Event()
         self._stopping = False
         self._closed = False
+        self.tend: Callable[[], None] | None = None
+        """Called by the journal thread every `TEND_INTERVAL_S`; must not raise. Sees that a sender runs."""
+        self._tend_at = time.monotonic() + TEND_INTERVAL_S
         self._thread = threading.Thread(target=self._run, name="halfscope-journal", daemon=True)
 
     def declare(
@@ -234,9 +239,13 @@ class Recorder:
             self._wake.clear()
             stopping = self._stopping
             self._encode_ring()
-            self._write(time.monotonic(), final=stopping)
+            now_s = time.monotonic()
+            self._write(now_s, final=stopping)
             if stopping:
                 break
+            if self.tend is not None and now_s >= self._tend_at:
+                self._tend_at = now_s + TEND_INTERVAL_S
+                self.tend()
         if self._backlog:
             log.warning(
                 "halfscope: %d records of run %s could not be written to %s before the end and are lost",

@@ -4,6 +4,7 @@ Everything here is looked up when first used, so that a training that ships noth
 torch or numpy.
 
     ensure_sender(directory=, server=)     the node's one sender process, started where none runs
+    keep_sender(directory=, server=)       the same from time to time, in case it was killed
     status(directory)                      what it says of itself
     drain(run_id, stream, timeout_s)       wait until an ended stream is acknowledged
     sync(directory, server, token, progress)     ship a directory now, from this process
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from halfscope.send.process import SenderStatus as SenderStatus
     from halfscope.send.process import drain as drain
     from halfscope.send.process import ensure_sender as ensure_sender
+    from halfscope.send.process import keep_sender as keep_sender
     from halfscope.send.process import status as status
 
 _HOMES = {
@@ -32,6 +34,7 @@ _HOMES = {
     "SyncProgress": "once",
     "drain": "process",
     "ensure_sender": "process",
+    "keep_sender": "process",
     "remove_shipped": "cleanup",
     "status": "process",
     "sync": "once",

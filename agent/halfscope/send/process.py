@@ -97,6 +97,11 @@ def ensure_sender(*, directory: Path | None = None, server: str | None = None) -
     return Sender(running=running, reachable=reachable, endpoint=endpoint, warning=warning)
 
 
+def keep_sender(*, directory: Path, server: str | None) -> None:
+    """Start a sender again where the one that ran is gone; a file lock is looked at when it is not. Says nothing."""
+    _start(directory.absolute(), server)
+
+
 def status(directory: Path | None = None) -> SenderStatus:
     """What this node's sender last said of itself; state `none` where none runs."""
     directory = journal_directory() if directory is None else directory
@@ -169,6 +174,8 @@ def _start(directory: Path, server: str | None) -> tuple[bool, str]:
         make_directory(directory)
         if is_locked(lock_path(directory)):
             return True, _other_server(directory, server)
+        if directory in _spawned:
+            return True, ""  # ours has not come to take the lock yet, or has just let it go
         _spawn(directory, server)
     except OSError as error:
         return False, f"the sender process cannot be started ({error})."

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from halfscope.record.layout import StreamPlace, is_locked
 from halfscope.record.reader import read_stream
 from halfscope.record.recorder import Recorder
-from halfscope.send import drain, ensure_sender, process, status
+from halfscope.send import drain, ensure_sender, keep_sender, process, status
 from halfscope.send.process import crash_path, lock_path, status_path
 from halfscope.wire.messages import End, Start, StreamInfo
 
@@ -91,6 +92,32 @@ def test_a_run_is_shipped_by_the_time_drain_returns(
     assert drain(RUN, STREAM, 20.0, directory=directory)
     assert model.streams[RUN, STREAM].records == list(read_stream(place))
     wait_until(lambda: model.streams[RUN, STREAM].ended == "ended")
+
+
+def test_a_killed_sender_is_replaced_while_the_training_goes_on(
+    directory: Path,
+    place: StreamPlace,
+    start_server: Callable[..., Any],
+    model: Any,
+    wait_until: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The journal thread starts another, and the server ends with every record once."""
+    monkeypatch.setattr("halfscope.record.recorder.TEND_INTERVAL_S", 0.1)
+    url = start_server().url
+    ensure_sender(directory=directory, server=url)
+    recorder = record(directory)
+    recorder.tend = partial(keep_sender, directory=directory, server=url)
+    sid = recorder.declare("loss")
+    recorder.row(0, 0, [(sid, 1.0)])
+    wait_until(lambda: status(directory).num_streams == 1)
+    first = status(directory).pid
+    os.kill(first, signal.SIGKILL)
+    recorder.row(1, 1, [(sid, 2.0)])
+    wait_until(lambda: status(directory).pid not in (0, first))
+    recorder.close(End(outcome="finished", step=1, time_us=0))
+    assert drain(RUN, STREAM, 20.0, directory=directory)
+    assert model.streams[RUN, STREAM].records == list(read_stream(place))
 
 
 def test_ranks_share_one_sender(
