@@ -16,7 +16,7 @@ from playwright.sync_api import Page, sync_playwright
 
 SIZES = {"1440": (1440, 900), "390": (390, 844)}
 PANELS_READY = """() => [...document.querySelectorAll('.panel')]
-  .filter((panel) => panel.getBoundingClientRect().top < innerHeight)
+  .filter((panel) => panel.checkVisibility() && panel.getBoundingClientRect().top < innerHeight)
   .every((panel) => panel.querySelector('.main-svg, .panel-empty'))"""
 
 

@@ -41,7 +41,7 @@ export function EventRug({ run, strip, numEvents }: EventRugProps) {
             place={place}
             beforePx={place.x - (places[at - 1]?.x ?? Number.NEGATIVE_INFINITY)}
             // The last one has room up to the edge; a sign alone may reach a little beyond.
-            afterPx={(places[at + 1]?.x ?? width + SIGN_PX) - place.x}
+            afterPx={(places[at + 1]?.x ?? width + SIGN_PX + 1) - place.x}
           />
         ))}
       </div>
