@@ -34,10 +34,11 @@ class WatchedOptimizer:
     def parameters(self) -> Sequence[torch.Tensor]:
         """All of its parameters, in the order of its groups."""
         groups = self.optimizer.param_groups
-        if len(groups) == 1 and len(groups[0]["params"]) == len(self._parameters):
-            return self._parameters
+        known = self._parameters
+        if len(groups) == 1 and known and len(groups[0]["params"]) == len(known) and groups[0]["params"][0] is known[0]:
+            return known
         sizes = [len(group["params"]) for group in groups]
-        if sizes != self._sizes:
+        if len(groups) == 1 or sizes != self._sizes:
             self._sizes = sizes
             self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
             self.num_elements = sum(parameter.numel() for parameter in self._parameters)
