@@ -337,6 +337,7 @@ _WORDS: dict[str, Callable[[EventRow, Mapping[str, Any]], str]] = {
     "lost": _lost,
     "lost_contact": _lost_contact,
     "forked": _forked,
+    "journal_forked": _forked,
 }
 
 

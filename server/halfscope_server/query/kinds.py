@@ -72,6 +72,9 @@ KINDS: dict[str, Kind] = {
     "lost_contact": Kind(title="Lost contact", noun="lost contact", role="warning", mark="▲", severity="warning"),
     "contact_regained": Kind(title="Contact regained", noun="regained contact", role="info", mark="●"),
     "lost": Kind(title="Records lost", noun="loss of records", role="warning", mark="▲", severity="warning"),
+    "journal_forked": Kind(
+        title="Journal copied, seen by its agent", noun="copied journal", role="warning", mark="▲", severity="warning"
+    ),
     "forked": Kind(title="Journal copied", noun="copied journal", role="warning", mark="▲", severity="warning"),
 }
 

@@ -228,7 +228,8 @@ def _joined(state: StreamState, seq: int, start: Start, *, is_first: bool) -> li
         return [events.of_start(state, seq, "forked", step=start.start_step, time_us=start.time_us)]
     if is_first:
         return []
-    return [events.of_start(state, seq, "joined", step=start.start_step, time_us=start.time_us)]
+    kind = "restarted" if state.attempt else "joined"
+    return [events.of_start(state, seq, kind, step=start.start_step, time_us=start.time_us)]
 
 
 def _error(end: End) -> dict[str, Any]:

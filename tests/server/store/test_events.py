@@ -34,7 +34,7 @@ def order(events: list[Any]) -> list[tuple[int, int, str, int]]:
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
-@pytest.mark.parametrize("kinds", [None, ["skip"], ["scale_growth", "joined"], []], ids=str)
+@pytest.mark.parametrize("kinds", [None, ["skip"], ["scale_growth", "joined", "restarted"], []], ids=str)
 def test_pages_give_every_event_once_and_in_order(
     store: Store, eventful: str, newest_first: bool, kinds: list[str] | None
 ) -> None:
@@ -47,7 +47,10 @@ def test_pages_give_every_event_once_and_in_order(
         paged += page
         after = order(page)[-1]
     assert paged == everything
-    assert len(everything) == {"None": 50, "['skip']": 36, "['scale_growth', 'joined']": 11, "[]": 0}[str(kinds)]
+    assert (
+        len(everything)
+        == {"None": 50, "['skip']": 36, "['scale_growth', 'joined', 'restarted']": 11, "[]": 0}[str(kinds)]
+    )
 
 
 def test_bounds_are_inclusive_and_counts_agree(store: Store, eventful: str) -> None:

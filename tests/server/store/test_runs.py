@@ -108,6 +108,9 @@ def test_a_new_attempt_opens_the_run_again(store: Store, begun: Make, make_point
     store.commit([second.batch(make_points([5], {0: [2]}), End("finished", 5, 60))], now_us=4)
     found = row(store, first.run_id)
     assert (found.state, found.last_step, found.ended_us) == ("finished", 9, 60)
+    (restarted,) = store.events(first.run_id, kinds=["restarted"])
+    assert restarted.attributes["attempt"] == 1
+    assert store.events(first.run_id, kinds=["joined"]) == []
     points = store.points(first.run_id, store.series(first.run_id)[0].series_id)
     assert (points.step.tolist(), points.attempt.tolist()) == ([5, 9], [1, 0])
 
