@@ -57,6 +57,8 @@ class Run:
         if guard is not None:
             self._annotate = guard.wrap("run.step", self._annotate_now, keep=True)
             self._take = guard.wrap("run.log", self._log_now, keep=True)
+            # Each value on its own: one that is no number leaves the others in.
+            self._log_one = guard.wrap("run.log", self._log_one_now, keep=True)
 
     def step(
         self,
@@ -80,7 +82,7 @@ class Run:
         Nested mappings give names with prefixes: `{"val": {"loss": 0.3}}` is `val/loss`.
         """
         if self._watcher is not None:
-            self._take({**(values or {}), **named})
+            self._take(values, named)
 
     def finish(self) -> None:
         """Ends the run: takes every hook off and writes what is left. Called at exit by itself."""
@@ -134,15 +136,20 @@ class Run:
         if loss is not None:
             watcher.declare_loss(self._value("loss", loss))
 
-    def _log_now(self, values: Mapping[str, Any]) -> None:
+    def _log_now(self, values: Mapping[str, Any] | None, named: Mapping[str, Any]) -> None:
+        if values is not None and not isinstance(values, Mapping):
+            raise TypeError(f"run.log was given {type(values).__name__}; expected a dict of names and numbers")
+        for name, value in _flat("", {**(values or {}), **named}):
+            self._log_one(name, value)
+
+    def _log_one_now(self, name: str, value: Any) -> None:
         watcher = self._watcher
         assert watcher is not None
-        for name, value in _flat("", values):
-            number = self._value(name, value)
-            if name == "loss":
-                watcher.declare_loss(number)
-            else:
-                watcher.attempt.logged += ((self._sid(name), number),)
+        number = self._value(name, value)
+        if name == "loss":
+            watcher.declare_loss(number)
+        else:
+            watcher.attempt.logged += ((self._sid(name), number),)
 
     def _sid(self, name: str) -> int:
         sid = self._logged_sids.get(name)

@@ -190,6 +190,17 @@ def test_a_value_that_is_no_number_is_left_out_with_one_warning(
     assert watching.read().series("ok") == {1: 1.0}
 
 
+@pytest.mark.parametrize("wrong", [[1, 2], 5, "abc", torch.ones(3), {"text": "abc", "ok": 1.0}])
+def test_whatever_is_logged_nothing_raises_and_the_rest_is_kept(watching: Any, made: Any, wrong: Any) -> None:
+    """Something that is no mapping is left out; of a mapping only what is no number."""
+    run = watching(*made)
+    train(*made, 1)
+    run.log(wrong, ok=1.0) if isinstance(wrong, dict) else run.log(wrong)
+    recorded = watching.read()
+    assert recorded.series("ok") == ({0: 1.0} if isinstance(wrong, dict) else {})
+    assert len(recorded.kinds("agent_degraded")) == 1
+
+
 def test_a_run_continues_at_its_start_step(watching: Any, made: Any) -> None:
     """A resumed training says where it goes on, and gets the next attempt number."""
     run = watching(*made, start_step=100, run_id=None)
