@@ -28,19 +28,24 @@ class WatchedOptimizer:
         self.num_elements = 0
         self.last_rate: float | None = None
         self.last_rates: Sequence[Any] = ()
-        self._sizes: list[int] = []
+        self._marks: list[tuple[int, ...]] = []
+        """Of each group its size, first and last parameter: what a replaced layer or head changes."""
         self._parameters: list[torch.Tensor] = []
 
     def parameters(self) -> Sequence[torch.Tensor]:
         """All of its parameters, in the order of its groups."""
         groups = self.optimizer.param_groups
         known = self._parameters
-        if len(groups) == 1 and known and len(groups[0]["params"]) == len(known) and groups[0]["params"][0] is known[0]:
-            return known
-        sizes = [len(group["params"]) for group in groups]
-        if len(groups) == 1 or sizes != self._sizes:
-            self._sizes = sizes
-            self._parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        if len(groups) == 1:
+            params = groups[0]["params"]
+            if known and len(params) == len(known) and params[0] is known[0] and params[-1] is known[-1]:
+                return known
+        marks = [
+            (len(params), *map(id, (*params[:1], *params[-1:]))) for group in groups if (params := group["params"])
+        ]
+        if len(groups) == 1 or marks != self._marks:
+            self._marks = marks
+            self._parameters = [p for group in groups for p in group["params"]]
             self.num_elements = sum(parameter.numel() for parameter in self._parameters)
         return self._parameters
 

@@ -263,3 +263,24 @@ def test_every_n_th_step_only_gradients_are_left_out(watching: Any, net: Net) ->
     assert list(recorded.series("loss")) == list(range(8))
     (skip,) = recorded.kinds("skip")
     assert skip.attributes["nonfinite"] == ["0.bias"]
+
+
+def test_parameters_that_replaced_others_are_the_ones_that_are_read(watching: Any, net: Net) -> None:
+    """A new head in the old one's place, in an optimizer with one group and in one with several."""
+    for groups in (1, 2):
+        model = net()
+        layers = [list(model[0].parameters()), list(model[2].parameters())]
+        given: Any = [*layers[0], *layers[1]] if groups == 1 else [{"params": layer} for layer in layers]
+        optimizer = torch.optim.SGD(given, 0.01)
+        run = watching(model, optimizer)
+        for step in range(3):
+            if step == 1:
+                model[2] = torch.nn.Linear(8, 1)
+                optimizer.param_groups[-1]["params"][-2:] = list(model[2].parameters())
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).pow(2).sum().backward()
+            expected = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+            optimizer.step()
+        run.finish()
+        seen = watching.read_all()[-1].series("grad.norm")
+        assert math.isclose(seen[2], float(expected), rel_tol=1e-6)
