@@ -68,7 +68,9 @@ class Judge:
         if loss is None or math.isfinite(loss):
             return
         attempt.loss_told = True
-        caught = not any(part.num_applied for part in attempt.optimizers)
+        # Nothing of it reached weights through an optimizer that was withheld, or that stepped on finite gradients: the
+        # loss may hold a micro-batch that was left out, or another optimizer's share that the scaler caught.
+        caught = not any(part.num_applied and _may_be_nonfinite(part) for part in attempt.optimizers)
         value = "NaN" if math.isnan(loss) else "Infinity" if loss > 0 else "-Infinity"
         severity = "warning" if caught else "critical"
         self._event(attempt, "loss_nonfinite", severity=severity, attributes={"value": value, "caught": caught})
@@ -179,3 +181,8 @@ class Judge:
             return [], 0
         names = [self._names.get(reading.parameters[at], "?") for at in reading.nonfinite]
         return names, len(reading.parameters)
+
+
+def _may_be_nonfinite(part: OptimizerAttempt) -> bool:
+    """Whether the gradients that an optimizer was given were not finite, or were not looked at."""
+    return part.reading is None or part.reading.norm is None or not math.isfinite(part.reading.norm)

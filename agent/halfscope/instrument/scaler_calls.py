@@ -7,6 +7,7 @@ Invariant: on the unfused path an optimizer that was called has stepped; on the 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -46,7 +47,11 @@ class ScalerCalls:
         self._read_loss(attempt, outputs)
 
     def _read_loss_now(self, attempt: Attempt, outputs: Any) -> None:
-        for output in [outputs] if isinstance(outputs, torch.Tensor) else outputs:
+        if isinstance(outputs, torch.Tensor):
+            outputs = [outputs]
+        elif not isinstance(outputs, Collection):
+            return  # a generator can be read once, and that once is the scaler's
+        for output in outputs:
             if isinstance(output, torch.Tensor):
                 value = self._watcher.rings.value(output)
                 attempt.scaled_losses += (value,)

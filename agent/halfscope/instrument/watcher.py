@@ -69,7 +69,7 @@ class Watcher:
         self._last_own_ns = 0
         self._drained_ns = 0
         self._first_told = False
-        self._settled_in = False
+        self._settled_in = self._bytes_told = False
         self._forward_handle: Any = None
         self._forward_seen = False
         self._adoption_checks = [0] * len(optimizers)
@@ -177,8 +177,7 @@ class Watcher:
         if self.inside_scaler_step is not optimizer and self._adoption_checks[watched.index] < ADOPTION_CHECKS:
             self._adoption_checks[watched.index] += 1
             self._adopt_caller(optimizer)
-        self.clock.begin()
-        part = self.attempt.optimizers[watched.index]
+        part = self._part_for_work(watched)
         part.num_calls += 1
         if part.reading is not None and (part.user_unscaled or part.reading.point == "clip"):
             if part.num_calls == 1:
@@ -254,7 +253,7 @@ class Watcher:
         ids = {id(tensor) for tensor in tensors}
         for watched in self.optimizers:
             if any(id(grad) in ids for grad in watched.gradients()):
-                part = self.attempt_for_work().optimizers[watched.index]
+                part = self._part_for_work(watched)
                 if part.reading is None:
                     self.read_gradients(watched, "clip", "no", None)
 
@@ -283,6 +282,19 @@ class Watcher:
         """The attempt that work done now belongs to."""
         self.clock.begin()
         return self.attempt
+
+    def _part_for_work(self, watched: WatchedOptimizer) -> OptimizerAttempt:
+        """Its share of the attempt that a step or clipping of it belongs to.
+
+        Without a backward pass in between, an optimizer that follows the first one (`a.step(); b.step()`) applies the
+        same gradients: its step is of the attempt that the first one completed.
+        """
+        if self.clock.phase is not Phase.COMPLETE or not self._is_due(self.attempt.optimizers[watched.index]):
+            self.clock.begin()
+        return self.attempt.optimizers[watched.index]
+
+    def _is_due(self, part: OptimizerAttempt) -> bool:
+        return not part.num_calls and not part.through_scaler
 
     def _read_gradients_now(
         self,
@@ -372,8 +384,8 @@ class Watcher:
             self._judge_now(attempt)
 
     def _judge_now(self, attempt: Attempt) -> None:
-        if self.rings.used:
-            return  # not before its values have arrived
+        if self.rings.used or any(self._is_due(part) for part in self.attempt.optimizers):
+            return  # not before its values have arrived, nor while another optimizer may step in it
         self.drain()
         if not self._queue and not attempt.judged:
             self._judge(attempt)
@@ -387,7 +399,9 @@ class Watcher:
             self._first_forward_handles.clear()
             self._tell_first(self._autocast_seen, tuple(self.order.order), forward_seen=self._forward_seen)
         if any(part.num_calls for part in attempt.optimizers):
-            self._settled_in = True
+            # An optimizer that steps after the first one has no state yet: its bytes are told at the next attempt.
+            self._settled_in = self._bytes_told or not any(self._is_due(part) for part in attempt.optimizers)
+            self._bytes_told = True
             self.reporter.training_bytes()
 
     def _close(self, step: int) -> None:

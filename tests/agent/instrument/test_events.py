@@ -325,6 +325,81 @@ def test_several_optimizers_without_a_scaler_follow_the_first(watching: Any, net
     assert recorded.facts["parameters"]["names"][0] == "generator.0.weight"
 
 
+@pytest.mark.parametrize("clipping", [False, True])
+def test_optimizers_that_step_one_after_the_other_share_the_step(watching: Any, net: Net, clipping: bool) -> None:
+    """One backward pass, then a.step() and b.step(): both norms, both counts and the loss are of that very step."""
+    model = net()
+    halves = {"a": model[0], "b": model[2]}
+    optimizers = {name: torch.optim.SGD(half.parameters(), 0.01, momentum=0.9) for name, half in halves.items()}
+    run = watching(model, optimizers)
+    expected: dict[str, list[float]] = {"a": [], "b": []}
+    losses = []
+    for step in range(4):
+        loss = model(X).pow(2).sum() * (math.inf if step == 3 else 1.0)
+        model.zero_grad()
+        loss.backward()
+        for name, optimizer in optimizers.items():
+            norm = torch.nn.utils.get_total_norm([p.grad for p in halves[name].parameters() if p.grad is not None])
+            expected[name].append(float(norm))
+            if clipping:
+                torch.nn.utils.clip_grad_norm_(halves[name].parameters(), 0.1)
+            optimizer.step()
+        run.step(loss=loss)
+        losses.append(loss.item())
+    recorded = watching.read()
+    for name, norms in expected.items():
+        seen = recorded.series("grad.norm", optimizer=name)
+        assert seen.keys() == {0, 1, 2, 3}
+        assert all(math.isclose(seen[step], norms[step], rel_tol=1e-6) for step in range(3))
+        assert recorded.series("opt.steps", optimizer=name) == {0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0}
+    assert list(recorded.series("loss").values()) == losses
+    assert [event.attributes["optimizer"] for event in recorded.kinds("nonfinite_applied")] == ["a", "b"]
+    assert recorded.facts["memory"]["optimizer_state_bytes"] == recorded.facts["memory"]["parameter_bytes"]
+
+
+def test_a_loss_that_reached_no_weight_was_caught(watching: Any, net: Net) -> None:
+    """A micro-batch that the user left out, and a share of the loss whose optimizer alone was withheld."""
+    models = {"g": net(), "d": net()}
+    optimizers = {name: torch.optim.SGD(model.parameters(), 0.01) for name, model in models.items()}
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    watching(models, optimizers, scaler)
+    for step in range(3):
+        if step == 2:
+            scaler.scale(models["g"](X).sum() * math.nan)  # looked at, and thrown away
+        for name, model in models.items():
+            optimizers[name].zero_grad()
+            bad = step == 1 and name == "d"
+            scaler.scale(model(X).sum() * (math.inf if bad else 1.0)).backward()
+            scaler.step(optimizers[name])
+        scaler.update()
+    recorded = watching.read()
+    losses = recorded.kinds("loss_nonfinite")
+    assert [(event.step, event.attributes["caught"], event.severity) for event in losses] == [
+        (1, True, "warning"),
+        (2, True, "warning"),
+    ]
+    assert recorded.kinds("nonfinite_applied") == []
+
+
+def test_what_the_scaler_is_given_is_left_for_the_scaler(watching: Any, net: Net) -> None:
+    """A generator of losses can be read once: by the scaler. What is no loss raises what it always did."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    watching(model, optimizer, scaler)
+    outputs = [model(X).sum(), model(X).pow(2).sum()]
+    with pytest.raises(ValueError, match="outputs must be"):
+        scaler.scale(3.0)  # type: ignore[call-overload]
+    scaled = list(scaler.scale(output for output in outputs))
+    assert [value.item() for value in scaled] == [output.item() * 8.0 for output in outputs]
+    sum(scaler.scale(outputs)).backward()  # type: ignore[union-attr]
+    scaler.step(optimizer)
+    scaler.update()
+    recorded = watching.read()
+    assert recorded.series("loss") == {0: sum(output.item() for output in outputs)}
+    assert recorded.kinds("agent_degraded") == []
+
+
 def test_one_of_two_optimizers_skips_alone(watching: Any, net: Net) -> None:
     """Per optimizer: one stepped, one did not, and the shared scale backs off once."""
     models = {"g": net(), "d": net()}
