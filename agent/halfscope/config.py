@@ -22,6 +22,8 @@ PRECISIONS = ("FP32", "TF32", "FP16-AMP", "FP16", "BF16-AMP", "BF16", "mixed")
 
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 _MAX_NAME_CHARS = 200
+MAX_START_STEP = 1 << 52
+"""Servers take steps up to 2^53; what is left is for the steps that follow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,7 +119,7 @@ def resolve(
         rank=rank,
         world_size=world_size,
         attempt=_attempt(base, run, world_size),
-        start_step=_count("start_step", start_step, least=0),
+        start_step=_count("start_step", start_step, least=0, most=MAX_START_STEP),
         every=_count("every", every, least=1),
         precision=precision,
         config=_config(config),
@@ -149,11 +151,13 @@ def _whole(variable: str, default: int) -> int:
     return int(text) if text.isascii() and text.isdigit() else default
 
 
-def _count(name: str, value: int, *, least: int) -> int:
+def _count(name: str, value: int, *, least: int, most: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is {value!r}; expected a whole number of at least {least}")
     if value < least:
         raise ValueError(f"{name} is {value}; expected at least {least}")
+    if most is not None and value > most:
+        raise ValueError(f"{name} is {value}; expected at most {most}")
     return value
 
 

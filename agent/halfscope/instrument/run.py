@@ -23,6 +23,8 @@ from halfscope.wire.messages import End
 
 logger = logging.getLogger("halfscope")
 
+MAX_LOGGED_SERIES = 32_768
+"""Names that `run.log` takes: half of what a server takes of a stream, which refuses whole rows beyond that."""
 DRAIN_S = 2.0
 """How long `finish` waits for the sender where that cannot outlive the training."""
 
@@ -155,6 +157,11 @@ class Run:
         sid = self._logged_sids.get(name)
         if sid is None:
             assert self._recorder is not None
+            if len(self._logged_sids) >= MAX_LOGGED_SERIES:
+                raise ValueError(
+                    f"{name[:80]!r} would be series {MAX_LOGGED_SERIES + 1}; keep what counts up (steps, batches, ids) "
+                    "out of the names"
+                )
             # A name of ours keeps its meaning: the user's series of that name says where it comes from.
             labels = {"source": "log"} if name in specs() else None
             sid = self._logged_sids[name] = self._recorder.declare(name, labels=labels)

@@ -133,11 +133,11 @@ class Recorder:
                 sid = len(self._series)
                 series = Series(
                     sid=sid,
-                    name=text(name, 200),
+                    name=_series_text(name, 200) or "unnamed",
                     unit=text(unit, 50),
                     kind=kind,
                     reduction=reduction,
-                    labels={text(label, 100): text(value, 500) for label, value in key[1]},
+                    labels={_series_text(label, 100): _series_text(value, 500) for label, value in key[1]},
                 )
                 self._series.append(series)
                 if not self._closed:
@@ -323,6 +323,11 @@ class _Mark:
 
     def __init__(self) -> None:
         self.written = threading.Event()
+
+
+def _series_text(value: str, max_characters: int) -> str:
+    """As servers take it: they refuse NUL, and with the declaration every record that holds the series."""
+    return text(value, max_characters).replace("\x00", "\ufffd")
 
 
 def _bounded_start(start: Start) -> Start:

@@ -48,6 +48,7 @@ def made(net: Net) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
         ({"every": 0}, ValueError, "every is 0; expected at least 1"),
         ({"every": 1.5}, TypeError, "every is 1.5; expected a whole number"),
         ({"start_step": -1}, ValueError, "start_step is -1; expected at least 0"),
+        ({"start_step": 2**60}, ValueError, "expected at most 4503599627370496"),
         ({"run_id": "../../etc"}, ValueError, "run_id is '../../etc'; expected 16 characters"),
         ({"name": 3}, TypeError, "name is 3; expected a string"),
     ],
@@ -199,6 +200,20 @@ def test_whatever_is_logged_nothing_raises_and_the_rest_is_kept(watching: Any, m
     recorded = watching.read()
     assert recorded.series("ok") == ({0: 1.0} if isinstance(wrong, dict) else {})
     assert len(recorded.kinds("agent_degraded")) == 1
+
+
+def test_names_that_count_up_end_where_a_server_would_refuse_rows(
+    watching: Any, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The known names go on."""
+    monkeypatch.setattr("halfscope.instrument.run.MAX_LOGGED_SERIES", 2)
+    run = watching(*made)
+    train(*made, 3, lambda step: run.log({f"step {step}": 1.0, "step 0": 2.0} if step else {"step 0": 1.0}))
+    recorded = watching.read()
+    assert recorded.series("step 0") == {0: 1.0, 1: 2.0, 2: 2.0}
+    assert recorded.series("step 1") == {1: 1.0}
+    assert recorded.series("step 2") == {}
+    assert len(recorded.series("grad.norm")) == 3
 
 
 def test_a_run_continues_at_its_start_step(watching: Any, made: Any) -> None:

@@ -68,6 +68,17 @@ def test_a_series_has_one_number_per_name_and_labels(tmp_path: Path) -> None:
     assert sum(isinstance(record, Declare) for record in records(tmp_path)) == 2
 
 
+def test_every_name_is_one_that_servers_take(tmp_path: Path) -> None:
+    """A refused declaration would cost every row that holds its series, with all that is beside it."""
+    recorder = open_recorder(tmp_path)
+    names = ["", "a\x00b", "\ud800", "x" * 1000]
+    assert [recorder.declare(name, labels={"k\x00": "\x00"}) for name in names] == [0, 1, 2, 3]
+    recorder.close(None)
+    declared = [series for record in records(tmp_path) if isinstance(record, Declare) for series in record.series]
+    assert [series.name for series in declared] == ["unnamed", "a\ufffdb", "?", "x" * 200]
+    assert {tuple(series.labels.items()) for series in declared} == {(("k\ufffd", "\ufffd"),)}
+
+
 def test_flush_waits_until_what_was_given_is_written(tmp_path: Path) -> None:
     """After a flush a reader finds all of it, while the recorder is still open."""
     recorder = open_recorder(tmp_path)
