@@ -217,7 +217,7 @@ def _move_only(row: EventRow, attributes: Mapping[str, Any]) -> str:
 def _loss(row: EventRow, attributes: Mapping[str, Any]) -> str:
     name = _float_name(attributes.get("value")) or "not finite"
     if attributes.get("caught"):
-        return f"The loss was {name}; the scaler withheld the step, so nothing was written to the weights."
+        return f"The loss was {name}; nothing of it was written to the weights."
     return f"The loss was {name} and the step was applied: weights and optimizer state may hold NaN or Inf now."
 
 

@@ -127,7 +127,7 @@ def _caught_reasons(view: RunView) -> list[_Reason]:
     share_caught = caught.size / max(1, view.num_attempted_steps)
     grave = last >= recent_from(view) or share_caught > OLD_SHARE
     text = f"the loss was NaN or Inf in {plural(caught.size, 'step')}, last at step {integer(last)}"
-    text += "; the scaler withheld them"
+    text += "; none of it reached the weights"
     return [_Reason(severity="warning" if grave else "info", text=text)]
 
 

@@ -16,6 +16,7 @@ from halfscope_server.query.kinds import SEVERITIES, Severity, kind_of
 from halfscope_server.query.skips import STREAK, member
 from halfscope_server.query.view import RunView
 from halfscope_server.query.window import Span
+from halfscope_server.store.types import CAUGHT
 
 _MOVES = ("scale_growth", "scale_backoff", "scale_set")
 
@@ -92,7 +93,7 @@ def _read(view: RunView, whole: Span, span: Span) -> _Events:
     is_skip = kind == kinds.index("skip") if "skip" in kinds else np.zeros(kind.size, np.bool_)
     is_loss = kind == kinds.index("loss_nonfinite") if "loss_nonfinite" in kinds else np.zeros(kind.size, np.bool_)
     in_streak = is_skip & member(attempt, step, view.skips.of(STREAK))
-    caught = is_loss & member(attempt, step, view.skips)
+    caught = is_loss & (member(attempt, step, view.skips) | (marks.skip_class[order] == CAUGHT))
     base = np.array([_gravity(name) for name in kinds] or [0])
     gravity = base[kind] if kind.size else kind
     gravity = np.where(in_streak | caught, SEVERITIES.index("warning") * 10 + 5, gravity)

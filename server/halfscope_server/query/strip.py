@@ -23,8 +23,8 @@ Ints = NDArray[np.int64]
 
 NO_DATA, CLEAN, QUIET, AMBER, CRIMSON = range(5)
 LOSS_CAUGHT, LOSS_APPLIED, APPLIED = range(3)
-"""Classes of non-finite steps: in the loss of a withheld step, in the loss of an applied one, in what an applied
-step wrote."""
+"""Classes of non-finite steps: in a loss that reached no weight, in the loss of an applied step, in what an
+applied step wrote."""
 
 CLEAN_HEIGHT, QUIET_HEIGHT, FULL_HEIGHT = 38, 90, 255
 AMBER_HEIGHTS = (115, 230)
@@ -191,14 +191,14 @@ def skip_words(settling: int, probe: int, single: int, streak: int) -> str:
 
 
 def bad_words(loss_caught: int, loss_applied: int, applied: int) -> list[str]:
-    """What was not finite, and whether the step was withheld; empty when nothing was."""
+    """What was not finite, and whether it was caught; empty when nothing was."""
     words = []
     if applied:
         words.append(f"NaN or Inf applied in {plural(applied, 'step')}")
     if loss_applied:
         words.append(f"loss NaN or Inf in {plural(loss_applied, 'step')}, applied")
     if loss_caught:
-        words.append(f"loss NaN or Inf in {plural(loss_caught, 'step')}, withheld")
+        words.append(f"loss NaN or Inf in {plural(loss_caught, 'step')}, caught")
     return words
 
 

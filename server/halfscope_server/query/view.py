@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from halfscope_server.query import skips as skipping
 from halfscope_server.query.strip import APPLIED, LOSS_APPLIED, LOSS_CAUGHT
 from halfscope_server.query.window import Span, Window
-from halfscope_server.store.types import EventMarks, EventRow, Points, Rollup, RunRow, SeriesRow, StreamRow
+from halfscope_server.store.types import CAUGHT, EventMarks, EventRow, Points, Rollup, RunRow, SeriesRow, StreamRow
 
 T = TypeVar("T")
 
@@ -392,7 +392,7 @@ class RunView:
         def read() -> skipping.StepTable:
             marks = self.marks(BAD_KINDS)
             attempt, is_loss = marks.attempt.astype(np.int64), marks.kind == BAD_KINDS.index("loss_nonfinite")
-            caught = skipping.member(attempt, marks.step, self.skips)
+            caught = skipping.member(attempt, marks.step, self.skips) | (marks.skip_class == CAUGHT)
             kind = np.where(is_loss, np.where(caught, LOSS_CAUGHT, LOSS_APPLIED), APPLIED)
             return skipping.step_table(attempt, marks.step, kind)
 

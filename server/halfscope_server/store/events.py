@@ -15,7 +15,7 @@ from halfscope.wire.messages import End, Event, Lost
 
 from halfscope_server.store import plain, schema
 from halfscope_server.store.cursors import StreamState
-from halfscope_server.store.types import SERVER_STREAM, SKIP_CLASSES, EventMarks, EventRow
+from halfscope_server.store.types import CAUGHT, SERVER_STREAM, SKIP_CLASSES, EventMarks, EventRow
 
 MAX_WHERE = 1024
 """Names kept of an event's `where`."""
@@ -26,7 +26,6 @@ _INSERT = sa.insert(event)
 
 def of_record(state: StreamState, seq: int, record: Event) -> dict[str, Any]:
     """The row of an agent's event."""
-    skip_class = record.attributes.get("class", "") if record.kind == "skip" else ""
     return _row(
         state,
         seq=seq,
@@ -36,8 +35,15 @@ def of_record(state: StreamState, seq: int, record: Event) -> dict[str, Any]:
         severity=record.severity,
         where=record.where,
         attributes=record.attributes,
-        skip_class=SKIP_CLASSES.index(skip_class) if skip_class in SKIP_CLASSES else 0,
+        skip_class=_class_of(record),
     )
+
+
+def _class_of(record: Event) -> int:
+    if record.kind == "loss_nonfinite":
+        return CAUGHT if record.attributes.get("caught") is True else 0
+    skip_class = record.attributes.get("class", "") if record.kind == "skip" else ""
+    return SKIP_CLASSES.index(skip_class) if skip_class in SKIP_CLASSES else 0
 
 
 def of_lost(state: StreamState, seq: int, record: Lost, *, step: int) -> dict[str, Any]:

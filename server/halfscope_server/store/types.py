@@ -151,6 +151,8 @@ class Applied:
 
 SKIP_CLASSES: tuple[str, ...] = ("", "settling", "probe", "single", "streak")
 """What `EventMarks.skip_class` counts; "" for events that are no skip, and for a class this server does not know."""
+CAUGHT = len(SKIP_CLASSES)
+"""What it is for a `loss_nonfinite` that its agent calls caught: nothing of it reached a weight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,7 +128,7 @@ def test_read_outs_say_steps_counts_and_classes() -> None:
     assert made.texts[0] == "steps 0-99: 1 skip (probe)"
     assert made.texts[1] == "steps 100-199: 2 skips, all probes"
     assert made.texts[2] == "steps 200-299: 2 skips (1 probe, 1 in a streak)"
-    assert made.texts[3] == "steps 300-399: NaN or Inf applied in 1 step, loss NaN or Inf in 1 step, withheld"
+    assert made.texts[3] == "steps 300-399: NaN or Inf applied in 1 step, loss NaN or Inf in 1 step, caught"
 
 
 def test_bad_ranges_run_from_the_first_to_the_last_bad_step() -> None:

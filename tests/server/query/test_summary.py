@@ -187,11 +187,22 @@ def test_a_caught_nan_loss_is_told_apart_from_an_applied_one(lite: Store, write_
     writer.commit()
     strip = health_strip(view_of(lite), 1000)
     assert strip is not None
-    assert "withheld" in strip.texts[5]
+    assert "caught" in strip.texts[5]
     assert "applied" in strip.texts[7]
     assert [(r.first_step, r.severity) for r in strip.ranges] == [(5, "warning"), (7, "critical")]
     assert {strip.classes[base64.b64decode(strip.cells)[step]].role for step in (5, 7)} == {"nonfinite"}
-    assert strip.summary.endswith("loss NaN or Inf in 1 step, applied, loss NaN or Inf in 1 step, withheld")
+    assert strip.summary.endswith("loss NaN or Inf in 1 step, applied, loss NaN or Inf in 1 step, caught")
+
+
+def test_a_nan_loss_that_reached_no_weight_is_no_poison(lite: Store, write_run: WriteRun) -> None:
+    """A micro-batch left out long ago, the step applied with finite gradients: said, and held against nobody."""
+    writer = write_run()
+    writer.points("loss", range(3000), [1.0] * 100 + [float("nan")] + [1.0] * 2899)
+    writer.event("loss_nonfinite", 100, "warning", value="NaN", caught=True)
+    writer.commit()
+    health = summary_of(lite).health
+    assert (health.word, health.severity) == ("healthy", "info")
+    assert health.reasons == ["the loss was NaN or Inf in 1 step, last at step 100; none of it reached the weights"]
 
 
 def test_a_run_whose_loss_stays_nan_after_an_applied_step_has_failed(lite: Store, write_run: WriteRun) -> None:
