@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup setup-demo serve bench lint format web screenshots clean
+.PHONY: help demo test setup setup-demo serve bench soak lint format web screenshots clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ serve: setup-demo ## Start the server on the embedded SQLite
 
 bench: setup ## Measure speed against baselines in the same run; prints "name value unit" lines, the summary last
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+soak: setup ## The long forms: a server away for a minute under load, against one that never stopped
+	@HALFSCOPE_TEST_OUTAGE_S=60 $(BIN)/python -m pytest -q tests/server/test_transport_end_to_end.py -k stopped_for_a_while
 
 lint: setup ## Only lint, types and import rules
 	@$(BIN)/python scripts/checks.py lint types imports
