@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -119,6 +120,10 @@ class Run:
         if self._on_end is not None:
             guard.wrap("sender", self._on_end)(self)
         guard.stopped = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Held by something that is copied or saved (a trainer, a module), it must not stop that.
+        return partial(Run, run_id=self.id, name=self.name, url=self.url), ()
 
     def forget(self) -> None:
         """In a forked child: this run is the parent's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import os
@@ -252,6 +253,20 @@ def test_finish_writes_the_end_and_later_calls_do_nothing(watching: Any, made: A
     recorded = watching.read()
     assert (recorded.end.outcome, recorded.end.step) == ("finished", 2)
     assert recorded.steps() == [0, 1, 2]
+
+
+def test_what_holds_a_run_can_be_copied_and_saved(watching: Any, made: Any) -> None:
+    """A module with the run on it: the copy's run does nothing, the run itself goes on."""
+    model, _ = made
+    model.run = watching(*made)
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert (copied.run.id, copied.run.url) == (model.run.id, model.run.url)
+        copied.run.log(other=1.0)
+        copied.run.finish()
+    train(*made, 2, lambda step: model.run.log(own=float(step)))
+    recorded = watching.read()
+    assert recorded.series("own") == {0: 0.0, 1: 1.0}
+    assert "other" not in recorded.names()
 
 
 def test_a_with_block_ends_the_run_with_its_exception(watching: Any, made: Any) -> None:
