@@ -64,6 +64,7 @@ class ScalerAttempt:
     """One scaler's share of an attempt."""
 
     touched: bool = False
+    updated: bool = False
     scale: Value = None
     scale_next: Value = None
     growth_tracker: Value = None

@@ -42,6 +42,7 @@ class ScalerCalls:
         if self._update_is_missing():
             self._watcher.attempt.update_missing = self._watcher.attempt.notable = True
             self._watcher.complete()
+        self._watcher.scaler_begins(self._watched.index)
         attempt = self._watcher.attempt_for_work()
         attempt.scalers[self._watched.index].touched = True
         self._read_loss(attempt, outputs)
@@ -156,5 +157,4 @@ class ScalerCalls:
                 watcher.attempt.notable |= part.was_set or part.scale_next != part.scale
         if self._watched.changed_settings():
             watcher.reporter.facts.scalers()
-        if self._watched.index == 0:
-            watcher.complete()
+        watcher.scaler_updated(self._watched.index)

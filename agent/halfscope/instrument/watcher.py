@@ -62,6 +62,9 @@ class Watcher:
         self._queue: deque[Attempt] = deque()
         """Closed attempts whose values are still on the way."""
         self.by_id = {id(watched.optimizer): watched for watched in optimizers}
+        self._awaited_scalers = {scaler.index for scaler in scalers}
+        """Those that were updated in the last attempt: with one scaler for each of several optimizers, the attempt is
+        over when all of them were."""
         self.inside_scaler_step: torch.optim.Optimizer | None = None
         self._pending_samples = 0
         self._forward_counted = False
@@ -233,6 +236,17 @@ class Watcher:
         if watched.index == 0 and not (self.scalers and self._scaler_at_work()):
             self.complete()
 
+    def scaler_begins(self, index: int) -> None:
+        """A scaler starts work. Where it was updated in the open attempt, the others are not used in that one."""
+        if self.clock.phase is Phase.OPEN and self.attempt.scalers[index].updated:
+            self.complete()
+
+    def scaler_updated(self, index: int) -> None:
+        """An attempt is over when every scaler that took part in the last one has been updated."""
+        self.attempt.scalers[index].updated = True
+        if all(self.attempt.scalers[awaited].updated for awaited in self._awaited_scalers):
+            self.complete()
+
     def _scaler_at_work(self) -> bool:
         return any(scaler.touched for scaler in self.attempt.scalers)
 
@@ -373,6 +387,7 @@ class Watcher:
         """The attempt's update is over."""
         self.clock.complete()
         attempt = self.attempt
+        self._awaited_scalers = {at for at, scaler in enumerate(attempt.scalers) if scaler.updated}
         attempt.step = self.clock.step
         attempt.completed_ns = time.perf_counter_ns()
         attempt.completed_us = time.time_ns() // 1000

@@ -294,7 +294,7 @@ def _write_rows(connection: sa.Connection, moved: Sequence[_Plan], now_us: int) 
         connection.execute(_SEGMENT, segments)
     for plan in moved:
         for decoded in plan.decoded:
-            event_rows += _event_rows(plan.state, decoded)
+            event_rows += _event_rows(plan.state, decoded, now_us)
     events.insert(connection, event_rows)
 
 
@@ -320,11 +320,11 @@ def _series_rows(connection: sa.Connection, moved: Sequence[_Plan]) -> None:
     cursors.insert_missing(connection, schema.stream_series, sids)
 
 
-def _event_rows(state: StreamState, decoded: Decoded) -> list[dict[str, Any]]:
+def _event_rows(state: StreamState, decoded: Decoded, now_us: int) -> list[dict[str, Any]]:
     step = decoded.last_step or 0
     return [
         *(events.of_record(state, seq, record) for seq, record in decoded.events),
-        *(events.of_lost(state, seq, record, step=step) for seq, record in decoded.lost),
+        *(events.of_lost(state, seq, record, step=step, now_us=now_us) for seq, record in decoded.lost),
         *(events.of_end(state, seq, record) for seq, record in decoded.ends),
     ]
 

@@ -46,14 +46,14 @@ def _class_of(record: Event) -> int:
     return SKIP_CLASSES.index(skip_class) if skip_class in SKIP_CLASSES else 0
 
 
-def of_lost(state: StreamState, seq: int, record: Lost, *, step: int) -> dict[str, Any]:
-    """The row that shows a gap in what was delivered."""
+def of_lost(state: StreamState, seq: int, record: Lost, *, step: int, now_us: int) -> dict[str, Any]:
+    """The row that shows a gap in what was delivered, at the time it came to be known where the agent gave none."""
     return _row(
         state,
         seq=seq,
         kind="lost",
         step=step,
-        time_us=record.time_us,
+        time_us=record.time_us or now_us,
         severity="warning",
         attributes={
             "first_seq": record.first_seq,

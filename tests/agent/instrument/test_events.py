@@ -422,6 +422,53 @@ def test_one_of_two_optimizers_skips_alone(watching: Any, net: Net) -> None:
     assert len(recorded.kinds("scale_backoff")) == 1
 
 
+def test_two_scalers_with_an_optimizer_each_make_one_attempt(watching: Any, net: Net) -> None:
+    """Both updates are of the same step, also where only one of the two skips; nothing is told a step late."""
+    models = {"g": net(), "d": net()}
+    optimizers = {name: torch.optim.SGD(model.parameters(), 0.01) for name, model in models.items()}
+    amps = {name: scaler() for name in models}
+    watching(models, optimizers, amps)
+    scales: dict[str, dict[int, float]] = {name: {} for name in models}
+    losses = {}
+    for step in range(4):
+        losses[step] = 0.0
+        for name, optimizer in optimizers.items():
+            optimizer.zero_grad()
+            loss = models[name](X).sum() * (1e38 if (step, name) == (2, "d") else 1.0)
+            losses[step] += loss.item()
+            scales[name][step] = amps[name].get_scale()
+            amps[name].scale(loss).backward()
+            amps[name].step(optimizer)
+            amps[name].update()
+    recorded = watching.read()
+    assert recorded.steps() == [0, 1, 2, 3]
+    for name in models:
+        assert recorded.series("amp.scale", scaler=name) == scales[name]
+    assert recorded.series("opt.steps", optimizer="g") == {0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0}
+    assert recorded.series("opt.steps", optimizer="d") == {0: 1.0, 1: 2.0, 2: 2.0, 3: 3.0}
+    assert recorded.series("loss") == pytest.approx(losses)
+    assert [(skip.step, skip.where) for skip in recorded.kinds("skip")] == [(2, ["d"])]
+
+
+def test_a_scaler_that_rests_does_not_hold_up_the_other(watching: Any, net: Net) -> None:
+    """Of two scalers only one goes on: from then on each of its updates is an attempt."""
+    models = {"g": net(), "d": net()}
+    optimizers = {name: torch.optim.SGD(model.parameters(), 0.01) for name, model in models.items()}
+    amps = {name: scaler() for name in models}
+    watching(models, optimizers, amps)
+    for step in range(5):
+        for name, optimizer in optimizers.items():
+            if name == "g" or step < 2:
+                optimizer.zero_grad()
+                amps[name].scale(models[name](X).sum()).backward()
+                amps[name].step(optimizer)
+                amps[name].update()
+    recorded = watching.read()
+    assert recorded.steps() == [0, 1, 2, 3, 4]
+    assert sorted(recorded.series("amp.scale", scaler="g")) == [0, 1, 2, 3, 4]
+    assert sorted(recorded.series("amp.scale", scaler="d")) == [0, 1]
+
+
 # ---- parameters -------------------------------------------------------------------------------------
 
 

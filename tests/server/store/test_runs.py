@@ -136,6 +136,14 @@ def test_facts_are_merged_key_by_key(store: Store, begun: Make) -> None:
     assert row(store, sender.run_id).facts == expected
 
 
+def test_a_gap_of_unknown_time_is_shown_at_the_time_it_came_to_be_known(store: Store, begun: Make) -> None:
+    """An agent that does not know when records were lost says 0; that is not 1970."""
+    sender = begun()
+    store.commit([sender.batch(Lost(1, 1, "refused"))], now_us=77)
+    (event,) = store.events(sender.run_id)
+    assert (event.kind, event.time_us) == ("lost", 77)
+
+
 def test_records_whose_start_was_lost_make_a_run_all_the_same(
     store: Store, make_sender: Make, make_points: Make
 ) -> None:
