@@ -26,7 +26,7 @@ GROUPS: dict[str, list[list[str]]] = {
     "imports": [[str(BIN / "lint-imports")]],
     "web": [[NPM, "--prefix", "web", "run", "check"]],
     "python": [[*PYTEST, "-n", "2", "--dist", "loadfile", "-m", "not browser"]],
-    "browser": [[*PYTEST, "-m", "browser", "tests/e2e"]],
+    "browser": [[*PYTEST, "-n", "2", "--dist", "loadfile", "-m", "browser", "tests/e2e"]],
 }
 
 
