@@ -265,6 +265,7 @@ class ShippingMachine(RuleBasedStateMachine):
                 if isinstance(event, Welcomed):
                     self.check_chain(event.key[1], event.next, event.digest)
                     self.session.resume(event.key)
+                    self.acked[event.key[1]] = event.next  # an acknowledgement that was lost on the way comes so
                 elif isinstance(event, Acked):
                     self.check_chain(event.key[1], event.next, event.digest)
                     self.acked[event.key[1]] = event.next
