@@ -2,8 +2,8 @@
 
 Two families share this file because a batch on the wire is a run of journal records, forwarded unread:
 
-- *records* (`Start`, `Declare`, `Points`, `Event`, `Facts`, `Lost`, `End`) are written by the agent into its journal,
-  one msgpack value each, and decoded by the server;
+- *records* (`Start`, `Declare`, `Layers`, `Points`, `Sketches`, `Event`, `Facts`, `Lost`, `End`) are written by the
+  agent into its journal, one msgpack value each, and decoded by the server;
 - *frames* (`Hello`, `Batch`, `Live`, `Bye` from the agent; `Welcome`, `Ack`, `Gone`, `Refuse`, `Command` from the
   server) travel over a websocket or inside `POST /api/v1/ingest`.
 
@@ -53,6 +53,18 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     """Row numbers into the record's steps, uint32 little-endian; empty means every row in order."""
 
 
+class Layer(msgspec.Struct, frozen=True, array_like=True):
+    """Declares one layer of a stream: a parameter tensor whose gradient is sketched."""
+
+    lid: int
+    """Number of the layer within its stream, from 0, in the order of registration."""
+    name: str
+    """Canonical parameter name, without `module.` and `_orig_mod.`: `block.3.mlp.fc2.weight`."""
+    shape: list[int] = []
+    dtype: str = ""
+    """Of the parameter: `float32`."""
+
+
 class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
     """First record of a stream: what the run is. Repeated at the head of every segment, with equal content."""
 
@@ -84,6 +96,46 @@ class Points(msgspec.Struct, frozen=True, array_like=True, tag="points"):
     times_us: bytes
     """int64 little-endian, one per row: wall clock at which that step was complete."""
     columns: list[Column]
+
+
+class Layers(msgspec.Struct, frozen=True, array_like=True, tag="layers"):
+    """Layer declarations; a snapshot of all of them stands at the head of each journal segment."""
+
+    layers: list[Layer]
+
+
+class Sketches(msgspec.Struct, frozen=True, array_like=True, tag="sketches"):
+    """Exponent sketches (`halfscope.sketch`) of several layers' tensors at one step. What one step measured may come
+    in several of these, with different layers; their sum is the step's frame."""
+
+    step: int
+    time_us: int
+    """Wall clock at which the step was complete."""
+    point: str
+    """Where the gradient was read: `unscale`, `scaled_step`, `clip`, `step`, `closure` (docs/numerics.md)."""
+    clipped: str
+    """`no`, or `maybe` where clipping cannot be ruled out."""
+    scale: float
+    """Loss scale that this step's backward used; NaN where there is no scaler. The sketches are of the *unscaled*
+    gradient."""
+    lids: bytes
+    """uint32 little-endian, one per layer. All columns below are in this order, little-endian."""
+    counts: bytes
+    """int64, five per layer: n, zeros, nan, pos_inf, neg_inf. n is all elements, those four included."""
+    moments: bytes
+    """float64, four per layer, over finite elements: sum, sum of squares, largest magnitude, smallest nonzero
+    magnitude (0 and infinity where there is none)."""
+    lowest: bytes
+    """int16 per layer: exponent of its first bin."""
+    num_bins: bytes
+    """uint16 per layer."""
+    bins: bytes
+    """Unsigned counts, `width` bytes each, layer after layer: how many elements have floor(log2|x|) equal to lowest,
+    lowest + 1, ..."""
+    width: int = 8
+    """1, 2, 4 or 8: the smallest that holds the record's largest count."""
+    of: str = "grad"
+    """What kind of tensor: `grad`, a parameter's gradient."""
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, tag="event"):
@@ -133,7 +185,7 @@ class End(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     message: str = ""
 
 
-Record = Start | Declare | Points | Event | Facts | Lost | End
+Record = Start | Declare | Layers | Points | Sketches | Event | Facts | Lost | End
 
 
 class StreamInfo(msgspec.Struct, frozen=True, array_like=True):

@@ -171,6 +171,8 @@ class RunSummary(Model):
     world_size: int
     sentence: list[Chip]
     strip: Strip | None
+    underflow: Strip | None = None
+    """The strip's lower lane: underflow of the worst layer. None: no layer was sketched."""
 
 
 class RunList(Model):
@@ -255,11 +257,65 @@ class SeriesList(Model):
     series: list[SeriesItem]
 
 
+class LayerNode(Model):
+    """A node of the layer tree, in preorder: a module, or a parameter tensor (a leaf)."""
+
+    name: str
+    """Full dotted name; the root module's is empty."""
+    label: str
+    """Its own part of the name."""
+    depth: int
+    """0 for the children of the root."""
+    kind: Literal["module", "parameter"]
+    elements: int
+    """Elements below it."""
+    shape: list[int] = []
+    """Of a parameter."""
+    worst: str
+    """Worst value of the statistic in the window, in words: `12.4%`, `-1 bits`, `–`."""
+    worst_step: int | None = None
+    """Where that was."""
+    severity: Literal["ok", "info", "warning", "critical", "unknown"] = "ok"
+    spark: str = ""
+    """base64 of uint8: class id (see `LayerTree.classes`) per bin of the window."""
+    spark_heights: str = ""
+    """base64 of uint8 per bin: 0..255."""
+    note: str = ""
+    """Why there is no value: `no gradient in any measured step`."""
+
+
+class LayerStat(Model):
+    id: Literal["underflow", "headroom", "nonfinite", "norm", "zeros"]
+    title: str
+    text: str
+    """One sentence: what the number is."""
+
+
+class LayerTree(Model):
+    """Every layer whose gradient was sketched, with its modules, in forward order."""
+
+    stat: str
+    stat_title: str
+    stats: list[LayerStat]
+    """What can be chosen, in order."""
+    nodes: list[LayerNode]
+    classes: list[StripClass]
+    num_frames: int
+    first_step: int | None
+    last_step: int | None
+    default_layer: str
+    """The leaf with the worst underflow; what the window chart shows where no layer is chosen."""
+    precision_note: str = ""
+    """Which of the underflow numbers this run's is: measured or predicted, and at what scale."""
+    empty: str = ""
+    """Why there are no nodes and what to do: `first sketch at step 50`."""
+
+
 class PanelInfo(Model):
     id: str
     title: str
     section: str
-    """`overview`, `your metrics`, `memory`, `cost`..."""
+    """`overview`, `your metrics`, `memory`, `cost`, `layers` (the Layers tab)..."""
     columns: int
     """Width in the grid of 12."""
     height_px: int
@@ -370,6 +426,16 @@ class Window(Model):
     width_px: Annotated[int, Field(ge=50, le=4000)] = 800
     utc_offset_min: Annotated[int, Field(ge=-18 * 60, le=18 * 60)] = 0
     """Minutes to add to UTC for the viewer's local time on the time axis."""
+    layer: Annotated[str, Field(max_length=512)] = ""
+    """Name of a parameter or module; empty: the layer with the worst underflow."""
+    stat: Literal["underflow", "headroom", "nonfinite", "norm", "zeros"] = "underflow"
+    """What the layers' heatmap shows."""
+    step: Annotated[int, Field(ge=0)] | None = None
+    """The step whose histogram is shown: the measured one nearest to it. None: the newest."""
+    gradient: Literal["auto", "seen", "true"] = "auto"
+    """As FP16 sees it (times the loss scale), or as it is; `auto`: seen where the run computes in FP16."""
+    rows: Annotated[list[Annotated[str, Field(max_length=512)]], Field(max_length=400)] = []
+    """Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened."""
 
 
 class WatchRuns(Model):
@@ -410,6 +476,10 @@ class LiveRun(Model):
     summary: RunSummary
     strip: Strip | None
     """At the width asked for and over the whole run."""
+    underflow: Strip | None = None
+    """The lower lane, of the same width."""
+    num_frames: int = 0
+    """Sketched steps so far; when it changes the layer tree is worth fetching again."""
     num_events: int
     catching_up_s: float | None
     """Seconds of backlog the agent is still sending, or None when it is current."""

@@ -16,6 +16,9 @@ MARK_PX = 4
 """Events and marks closer than this share one mark with a count."""
 
 
+Statistic = Literal["underflow", "headroom", "nonfinite", "norm", "zeros"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """A part of a run and how it is drawn; hashable, because viewers who ask for the same share one computation."""
@@ -30,6 +33,16 @@ class Window:
     width_px: int = 800
     utc_offset_min: int = 0
     """Minutes to add to UTC for the viewer's local time on the time axis."""
+    layer: str = ""
+    """Name of a parameter or module; empty: the layer with the worst underflow."""
+    stat: Statistic = "underflow"
+    """What the layers' heatmap shows."""
+    step: int | None = None
+    """The step whose histogram is shown: the measured one nearest to it. None: the newest."""
+    gradient: Literal["auto", "seen", "true"] = "auto"
+    """As FP16 sees it (times the loss scale), or as it is; `auto`: seen where the run computes in FP16."""
+    rows: tuple[str, ...] = ()
+    """Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened."""
 
     @property
     def follows(self) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+from halfscope.sketch import Sketch
 from halfscope.wire.messages import Gone, Refuse
 from numpy.typing import NDArray
 
@@ -118,6 +119,74 @@ class Rollup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRow:
+    """One layer of a run: a parameter tensor whose gradient is sketched."""
+
+    run_id: str
+    layer_id: int
+    """Same for the same name in every run and on every replica: 63 bits of a hash."""
+    name: str
+    shape: Sequence[int]
+    dtype: str
+    place: int
+    """Smallest number any stream gave it: the order of registration."""
+
+
+GRADIENT_POINTS: tuple[str, ...] = ("", "unscale", "scaled_step", "clip", "step", "closure")
+"""What `point` of frames counts; "" for a point this server does not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frames:
+    """The sketched steps of a run, ascending by (attempt, step, rank); F of them, and L layers in the order asked
+    for."""
+
+    layer_ids: tuple[int, ...]
+    step: NDArray[np.int64]
+    """[F]; likewise time_us, rank, attempt."""
+    time_us: NDArray[np.int64]
+    rank: NDArray[np.int32]
+    attempt: NDArray[np.int32]
+    scale: NDArray[np.float64]
+    """[F] loss scale used by that step; NaN where there was no scaler."""
+    present: NDArray[np.bool_]
+    """[F, L] whether the layer was sketched in that step; elsewhere all counts are 0."""
+    point: NDArray[np.uint8]
+    """[F, L] index into `GRADIENT_POINTS`."""
+    maybe_clipped: NDArray[np.bool_]
+    """[F, L]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameMoments(Frames):
+    """What pages of many layers need, without the histograms. All [F, L]; all but the extremes add up."""
+
+    n: NDArray[np.int64]
+    zeros: NDArray[np.int64]
+    nan: NDArray[np.int64]
+    pos_inf: NDArray[np.int64]
+    neg_inf: NDArray[np.int64]
+    sum: NDArray[np.float64]
+    sumsq: NDArray[np.float64]
+    absmax: NDArray[np.float64]
+    absmin_nonzero: NDArray[np.float64]
+    flushed: NDArray[np.int64]
+    """Elements that FP16 would round to zero at the frame's scale (at `halfscope.sketch.DEFAULT_SCALE` without one).
+    For a scale that is no power of two the counts are rounded to whole elements."""
+    subnormal: NDArray[np.int64]
+    """In FP16's subnormal range there: what `near_floor_share` counts."""
+    overflow: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameSketches(Frames):
+    """The sketches themselves."""
+
+    sketches: Sketch
+    """A stack of shape [F, L]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventRow:
     """One event, in the order (attempt, step, stream, seq, index)."""
 
@@ -146,6 +215,8 @@ class Applied:
     last_step: int | None
     num_points: int
     num_events: int
+    num_sketches: int = 0
+    """Layers' sketches, over all frames."""
     series_ids: frozenset[int] = field(default_factory=frozenset)
 
 
