@@ -1,0 +1,26 @@
+"""Exponent sketches, shared by agent and server: the algebra, the sketch of an array, and which zeros are structural.
+
+Must not import torch.
+"""
+
+from halfscope.sketch.algebra import (
+    DEFAULT_SCALE,
+    Sketch,
+    excess_zero_share,
+    headroom,
+    merge,
+    share,
+    stack,
+)
+from halfscope.sketch.structural import structural_zeros
+
+__all__ = [
+    "DEFAULT_SCALE",
+    "Sketch",
+    "excess_zero_share",
+    "headroom",
+    "merge",
+    "share",
+    "stack",
+    "structural_zeros",
+]

@@ -1,0 +1,184 @@
+"""Which zeros of a gradient are there for another reason than underflow: ReLU, padding, sparse embeddings, masks.
+
+A run that computes in a format has lost exactly what is zero in it and would not be in a wider one. That cannot be
+seen in one frame: it takes frames of the same layer in which nothing was lost. Must not import torch.
+Invariant: what is said to be lost is a lower bound. A frame that had room above the floor lost nothing by its own
+rounding, however its zeros vary from batch to batch; and where no frame had room, nothing is known.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+ROOM_SHARE = 0.001
+"""Fewer of the nonzero elements near the floor than this: nothing below it is missing."""
+HALF_WINDOW = 8
+"""Frames with room that are looked at on each side: near in time, because units die and learn as a training goes on."""
+TAIL_SHARE = 0.5
+"""While fewer of the nonzero elements than this lie in the eleven bins above the floor, fewer lie in all bins below it:
+that is so for every distribution with one hump."""
+SCALE_STEP_LOG2 = 4.0
+"""Zeros that come with a loss scale lower by so many bits come from it."""
+MIN_EACH = 4
+"""Frames on either side of a change of scale, before it proves anything."""
+
+
+def structural_zeros(
+    *, zeros: ArrayLike, n: ArrayLike, nonzero: ArrayLike, near_floor: ArrayLike, scale: ArrayLike
+) -> Floats:
+    """How many of a frame's zeros are structural, for every frame and layer of a run that computes in FP16.
+
+    The rules, the first that applies:
+
+    1. A layer that is all zero, though other frames of it are not: the largest number of zeros that another frame has
+       (of those with room, where there are any), so everything else is lost. Unless it has been so before, and came
+       back with room at no larger scale: then it was not used (a branch, an expert), and nothing is lost.
+    2. A frame whose zeros came with a smaller loss scale: at least four frames of about this scale all have more than
+       each of at least four with room and 16 times the scale, by more than either group varies in itself. What was
+       lost upstream, in activation gradients, shows like this even where the frame itself has room.
+    3. A frame with room (`ROOM_SHARE`): all of its zeros.
+    4. Any other: the most that any of the 16 nearest frames with room has; but at least so many that what is lost
+       does not exceed what lies near the floor, while that is less than half (`TAIL_SHARE`).
+
+    Args:
+        zeros: [F, L] (or [F]) ascending in time, as are all but `scale`.
+        n: all elements; 0 where the layer was not sketched.
+        nonzero: finite elements other than zero.
+        near_floor: nonzero elements below FP16's smallest normal number at the frame's scale: `subnormal + flushed`.
+        scale: [F] loss scale; NaN counts as 1.
+
+    Returns:
+        [F, L] as float64, at most `zeros`; NaN: unknown.
+    """
+    shape = np.shape(zeros)
+    z, total, alive, floor = (np.asarray(a, np.float64).reshape(shape[0], -1) for a in (zeros, n, nonzero, near_floor))
+    level = np.log2(np.nan_to_num(np.maximum(np.asarray(scale, np.float64), 2.0**-126), nan=1.0))
+    result = np.where(alive > 0, z, np.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        near = np.where(alive > 0, floor / alive, np.nan)
+        zero_share = np.where(total > 0, z / total, np.nan)
+    clean = (total > 0) & (alive + z == total)  # frames with NaN or Inf are no measure for others
+    room = clean & (near < ROOM_SHARE)
+    flushed = (total > 0) & (z == total)
+    doubtful = flushed.any(axis=0) | (near >= ROOM_SHARE).any(axis=0)
+    if level.size and np.ptp(level) >= SCALE_STEP_LOG2:
+        doubtful |= room.any(axis=0)
+    at = np.flatnonzero(doubtful)
+    if at.size:
+        part = _Layers(zero_share[:, at], near[:, at], alive[:, at], room[:, at], clean[:, at], flushed[:, at], level)
+        result[:, at] = np.where(total[:, at] > 0, z[:, at] - part.lost_share() * total[:, at], np.nan)
+    return result.reshape(shape)
+
+
+class _Layers:
+    """The rules over layers where there is something to decide. All [F, L] but `level_F`."""
+
+    def __init__(
+        self,
+        zero_share: Floats,
+        near: Floats,
+        alive: Floats,
+        room: Bools,
+        clean: Bools,
+        flushed: Bools,
+        level_F: Floats,
+    ) -> None:
+        self._zero_share, self._near, self._alive = zero_share, near, alive
+        self._room, self._clean, self._flushed, self._level_F = room, clean, flushed, level_F
+
+    def lost_share(self) -> Floats:
+        """Of all elements; NaN: unknown."""
+        from_scale = self._excess_with_scale()
+        separated = ~np.isnan(from_scale)
+        most = nearest(self._zero_share, self._room & ~separated)
+        excess = np.where(np.isinf(most), np.nan, np.maximum(self._zero_share - most, 0.0))
+        with np.errstate(invalid="ignore"):
+            nonzero_share = np.where(self._alive > 0, (1 - self._zero_share), 0.0)
+            limit = np.where(self._near < TAIL_SHARE, self._near * nonzero_share, np.inf)
+            lost = np.where(self._room, 0.0, np.minimum(excess, limit))
+        lost = np.where(separated, from_scale, lost)
+        lost = np.where(self._alive > 0, lost, np.nan)
+        return np.where(self._flushed, self._lost_in_whole(most), lost)
+
+    def _lost_in_whole(self, most: Floats) -> Floats:
+        others = np.where((self._alive > 0) & self._clean, self._zero_share, -np.inf).max(axis=0, initial=-np.inf)
+        most = np.where(np.isinf(most), others, most)
+        lost = np.where(np.isinf(most), np.nan, 1.0 - most)
+        return np.where(self._unused(), 0.0, lost)
+
+    def _unused(self) -> Bools:
+        """All-zero frames of layers that have been all zero and back, with room, at least twice."""
+        unused = np.zeros(self._flushed.shape, bool)
+        for layer in np.flatnonzero(self._flushed.any(axis=0)):
+            there = np.flatnonzero(self._flushed[:, layer] | (self._alive[:, layer] > 0))
+            gone = self._flushed[there, layer]
+            starts = np.flatnonzero(gone[1:] & ~gone[:-1]) + 1
+            spans = []
+            for start in starts:
+                behind = np.flatnonzero(~gone[start:])
+                if not behind.size:
+                    continue
+                before, after = there[start - 1], there[start + behind[0]]
+                with_room = self._room[before, layer] and self._room[after, layer]
+                if with_room and self._level_F[after] <= self._level_F[there[start]] + 0.5:
+                    spans.append(there[start : start + behind[0]])
+            if len(spans) >= 2:
+                unused[np.concatenate(spans), layer] = True
+        return unused
+
+    def _excess_with_scale(self) -> Floats:
+        """Rule 2; NaN where it does not apply."""
+        found = np.full(self._zero_share.shape, np.nan)
+        level_F = np.round(self._level_F)
+        usable = self._clean & (self._alive > 0)
+        for level in np.unique(level_F):
+            here_F, about_F = level_F == level, np.abs(self._level_F - level) <= 1.0
+            high_F = self._level_F >= level + SCALE_STEP_LOG2
+            if high_F.sum() < MIN_EACH or about_F.sum() < MIN_EACH:
+                continue
+            high, about = self._room & high_F[:, None], usable & about_F[:, None]
+            # A layer none of whose frames has more zeros than all of those at the larger scale is done with quickly.
+            few = np.where(high, self._zero_share, np.inf).min(axis=0)
+            at = np.flatnonzero(np.where(about, self._zero_share, -np.inf).max(axis=0) > few)
+            if at.size:
+                excess = _excess_over(self._zero_share[:, at], high[:, at], about[:, at])
+                found[np.ix_(here_F, at)] = excess[here_F]
+        return np.where(self._flushed, np.nan, found)
+
+
+def _excess_over(zero_share: Floats, high: Bools, about: Bools) -> Floats:
+    """Zeros beyond those of frames at a higher scale, where the two groups are apart; NaN elsewhere."""
+    most_high, most = nearest(zero_share, high), nearest(zero_share, about)
+    least_high, least = nearest(zero_share, high, largest=False), nearest(zero_share, about, largest=False)
+    enough = (num_nearest(high) >= MIN_EACH) & (num_nearest(about) >= MIN_EACH)
+    with np.errstate(invalid="ignore"):
+        apart = enough & (least - most_high > np.maximum(most_high - least_high, most - least))
+        return np.where(apart, np.maximum(zero_share - most_high, 0.0), np.nan)
+
+
+def nearest(values: Floats, mask: Bools, *, largest: bool = True) -> Floats:
+    """Per frame the largest (or smallest) value of the nearest masked frames, `HALF_WINDOW` before it and as many from
+    it on; -inf (inf) where there are none."""
+    num_frames = values.shape[0]
+    none, further = (-np.inf, np.maximum) if largest else (np.inf, np.minimum)
+    place = np.cumsum(mask, axis=0, dtype=np.int32)
+    packed = np.full((num_frames + 2 * HALF_WINDOW, values.shape[1]), none)
+    row, column = np.nonzero(mask)
+    packed[place[row, column] - 1 + HALF_WINDOW, column] = values[row, column]
+    width = 1
+    while width < 2 * HALF_WINDOW:  # windows of 2, 4, 8, 16
+        packed = further(packed[: len(packed) - width], packed[width:])
+        width *= 2
+    found: Floats = np.take_along_axis(packed, place - mask, axis=0)
+    return found
+
+
+def num_nearest(mask: Bools) -> NDArray[np.int64]:
+    """How many frames `nearest` looks at."""
+    before: NDArray[np.int64] = np.cumsum(mask, axis=0, dtype=np.int64) - mask
+    count: NDArray[np.int64] = np.minimum(before, HALF_WINDOW) + np.minimum(mask.sum(axis=0) - before, HALF_WINDOW)
+    return count
