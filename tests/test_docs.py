@@ -174,7 +174,9 @@ def real_commands() -> dict[str, set[str]]:
     group = typer.main.get_command(server_app)
     for name, command in group.commands.items():  # type: ignore[attr-defined]
         if not command.hidden:
-            found[name] = {option for each in command.params for option in each.opts if option.startswith("--")}
+            # `token` is a group of commands with a section of its own.
+            params = [each for part in (command, *getattr(command, "commands", {}).values()) for each in part.params]
+            found[name] = {option for each in params for option in each.opts if option.startswith("--")}
     return {
         name: {option for option in options if option.startswith("--") and option != "--help"}
         for name, options in found.items()

@@ -31,6 +31,7 @@ SERVER_COMMANDS = {
     "open": "a new sign-in link for the running server",
     "runs": "list the runs of the running server",
     "export": "write a run's rows as JSONL or CSV",
+    "token": "make, list and revoke tokens for other machines",
     "openapi": "write the OpenAPI document",
 }
 INSTALL_SERVER = "pip install 'halfscope[server]'"

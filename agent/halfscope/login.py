@@ -84,14 +84,15 @@ def log_in(address: str, token: str, *, credentials: Path) -> str:
     url = normalised(address)
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise LoginError(
-            "that is no token; expected the one line that the file `token` in the server's HALFSCOPE_HOME holds"
+            "that is no token; expected the one line that `halfscope token create NAME` prints on the server's machine"
         )
     answer = ask(url, "/api/v1/server", token)
     if answer.status == 0:
         raise LoginError(f"no server answers at {url} ({answer.reason}); check the address, the network and any proxy")
     if answer.status == 401:
         raise LoginError(
-            f"{url} does not know this token; nothing was kept. Its file `token` in HALFSCOPE_HOME holds the right one"
+            f"{url} does not know this token; nothing was kept. On the server's machine `halfscope token create NAME` "
+            "makes a new one"
         )
     if answer.status != 200 or "version" not in answer.body:
         detail = answer.body.get("detail") or f"status {answer.status}"

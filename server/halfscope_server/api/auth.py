@@ -10,8 +10,16 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from halfscope_server.errors import InvalidRequest, NotFound
+
+if TYPE_CHECKING:
+    from halfscope_server.store.types import TokenRow
+
+OWN_TOKENS = ("local", "environment")
+"""Names of the tokens that a server takes in by itself at each start: this machine's, and that of HALFSCOPE_TOKEN."""
 
 
 class CredentialStore(Protocol):
@@ -20,6 +28,10 @@ class CredentialStore(Protocol):
     def put_token(self, token_hash: str, *, name: str, created_us: int) -> None: ...
 
     def find_token(self, token_hash: str) -> str | None: ...
+
+    def list_tokens(self) -> Sequence[TokenRow]: ...
+
+    def revoke_token(self, token_hash: str) -> bool: ...
 
     def put_session(self, session_hash: str, *, created_us: int, expires_us: int) -> None: ...
 
@@ -105,4 +117,39 @@ class Authenticator:
 
     def is_token(self, token: str) -> bool:
         """Whether a bearer token was given out and not revoked."""
-        return self._store.find_token(digest(token)) is not None
+        return self.token_name(token) is not None
+
+    def token_name(self, token: str) -> str | None:
+        """The name a bearer token was given out under, or None: never given out, or revoked."""
+        return self._store.find_token(digest(token))
+
+
+def create_token(store: CredentialStore, name: str, *, now_us: int) -> str:
+    """A new bearer token, told this once.
+
+    Raises:
+        InvalidRequest: the name is empty, too long, not printable, or in use.
+    """
+    if not name.strip() or name != name.strip() or len(name) > 200 or not name.isprintable():
+        raise InvalidRequest(
+            f"{name!r} is no name for a token; expected up to 200 printable characters that say who will have it"
+        )
+    if name in OWN_TOKENS:
+        raise InvalidRequest(f"{name!r} names a token that the server takes in by itself; choose another name")
+    if any(row.name == name for row in store.list_tokens()):
+        raise InvalidRequest(f"there is a token called {name!r} already; choose another name, or revoke that one first")
+    token = new_secret()
+    store.put_token(digest(token), name=name, created_us=now_us)
+    return token
+
+
+def revoke_tokens(store: CredentialStore, name: str) -> int:
+    """Makes all tokens of a name worthless at once; returns how many they were.
+
+    Raises:
+        NotFound: there is none of this name.
+    """
+    num_revoked = sum(store.revoke_token(row.token_hash) for row in store.list_tokens() if row.name == name)
+    if not num_revoked:
+        raise NotFound(f"there is no token called {name!r}; `halfscope token list` names those there are")
+    return num_revoked

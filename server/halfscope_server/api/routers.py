@@ -12,7 +12,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import APIRoute
 from halfscope._version import __version__
 
-from halfscope_server.api import events, export, health, live, panels, runs, server_info, session
+from halfscope_server.api import events, export, health, live, panels, runs, server_info, session, tokens
 from halfscope_server.errors import NotFound
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -26,6 +26,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     export.router,
     health.router,
     live.router,
+    tokens.router,
 )
 
 unknown = APIRouter()

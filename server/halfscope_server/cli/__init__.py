@@ -1,4 +1,4 @@
-"""The command line of the server package: serve, open, runs, export, demo, openapi.
+"""The command line of the server package: serve, open, runs, export, token, demo, openapi.
 
 Owns arguments, exit codes and what goes to which stream: results to stdout, everything else to stderr. Must not hold
 logic of its own.
@@ -35,6 +35,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+token_app = typer.Typer(
+    help="Make, list and revoke the tokens that trainings and scripts present.", no_args_is_help=True
+)
+app.add_typer(token_app, name="token")
+
 Host = Annotated[
     str | None, typer.Option("--host", help="Address to listen on. [default: 127.0.0.1]", show_default=False)
 ]
@@ -53,6 +58,9 @@ Server = Annotated[
     typer.Option("--server", help="Address of the server to ask. [default: the one running here]", show_default=False),
 ]
 NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the sign-in link, but open no browser.")]
+
+
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Who has it, for example a cluster or a colleague.")]
 
 
 class Kind(StrEnum):
@@ -180,6 +188,46 @@ def export_command(
             direct=database_url is not None,
             out=sys.stdout.buffer,
         )
+
+
+@token_app.command("create")
+def token_create_command(name: TokenName, server: Server = "", database_url: DatabaseUrl = None) -> None:
+    """Make a token and print it, this once."""
+    with _reported():
+        from halfscope_server.cli import tokens
+
+        settings = from_environment(database_url=database_url)
+        _say(tokens.create(settings, name, server=server, direct=database_url is not None))
+        print(
+            "Shown this once; only a hash of it is kept. On the machine that will use it: halfscope login URL",
+            file=sys.stderr,
+        )
+
+
+@token_app.command("list")
+def token_list_command(
+    as_json: Annotated[bool, typer.Option("--json", help="As a JSON list.")] = False,
+    server: Server = "",
+    database_url: DatabaseUrl = None,
+) -> None:
+    """List the tokens by name."""
+    with _reported():
+        from halfscope_server.cli import tokens
+
+        settings = from_environment(database_url=database_url)
+        found = tokens.list_tokens(settings, server=server, direct=database_url is not None)
+        _say(tokens.as_json(found) if as_json else tokens.as_table(found))
+
+
+@token_app.command("revoke")
+def token_revoke_command(name: TokenName, server: Server = "", database_url: DatabaseUrl = None) -> None:
+    """Revoke a token: it is worthless at once."""
+    with _reported():
+        from halfscope_server.cli import tokens
+
+        settings = from_environment(database_url=database_url)
+        num_revoked = tokens.revoke(settings, name, server=server, direct=database_url is not None)
+        _say(f"Revoked {num_revoked} token{'' if num_revoked == 1 else 's'} called {name!r}.")
 
 
 @app.command("openapi", hidden=True)

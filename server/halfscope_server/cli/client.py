@@ -79,14 +79,21 @@ def request(
     *,
     method: str = "GET",
     query: Mapping[str, str | Sequence[str]] | None = None,
+    body: Any = None,
 ) -> Iterator[IO[bytes]]:
     """An open response to read from.
+
+    Args:
+        body: sent as JSON; None sends nothing.
 
     Raises:
         ClientError: no answer, or a refusal.
     """
     url = f"{target.url}{path}" + (f"?{urlencode(query, doseq=True)}" if query else "")
-    asked = Request(url, method=method, data=b"" if method == "POST" else None)
+    empty = b"" if method == "POST" else None
+    asked = Request(url, method=method, data=empty if body is None else json.dumps(body).encode())
+    if body is not None:
+        asked.add_header("Content-Type", "application/json")
     asked.add_unredirected_header("Authorization", f"Bearer {target.token}")
     try:
         with _opener(target.url).open(asked, timeout=TIMEOUT_S) as response:
@@ -94,6 +101,10 @@ def request(
     except HTTPError as error:
         with error:
             raise ClientError(_explain(target, error)) from error
+    except BrokenPipeError:
+        # Nobody reads what the caller writes (`| head`). The connection itself fails with this only while the request
+        # goes out, and urllib makes a URLError of it.
+        raise
     except HTTPException as error:
         raise ClientError(
             f"{target.url} broke off in the middle of its answer ({error!r}); its log has the reason"
@@ -103,9 +114,9 @@ def request(
         raise ClientError(f"no server answers at {target.url} ({reason}); start one with: halfscope serve") from error
 
 
-def get_json(target: Target, path: str, *, method: str = "GET") -> Any:
+def get_json(target: Target, path: str, *, method: str = "GET", body: Any = None) -> Any:
     """The JSON body of an answer; raises like `request`."""
-    with request(target, path, method=method) as response:
+    with request(target, path, method=method, body=body) as response:
         return json.load(response)
 
 

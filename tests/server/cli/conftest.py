@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from halfscope.__main__ import main
 
 START_S = 30.0
 
 
-def environment(home: Path) -> dict[str, str]:
+def environment_of(home: Path) -> dict[str, str]:
     """This process's own, with a home of its own and nothing else of halfscope's."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HALFSCOPE_")}
     return {**kept, "HALFSCOPE_HOME": str(home), "PYTHONWARNINGS": "error"}
@@ -29,7 +30,7 @@ def command(home: Path, *arguments: str, timeout_s: float = 60.0) -> subprocess.
     """Runs one `halfscope` command to its end."""
     return subprocess.run(
         [sys.executable, "-m", "halfscope", *arguments],
-        env=environment(home),
+        env=environment_of(home),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -66,7 +67,7 @@ def served(home: Path, *arguments: str) -> Iterator[Served]:
     """A server of that home, started and stopped."""
     process = subprocess.Popen(
         [sys.executable, "-m", "halfscope", "serve", "--no-browser", *arguments],
-        env=environment(home),
+        env=environment_of(home),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -95,6 +96,29 @@ def served(home: Path, *arguments: str) -> Iterator[Served]:
 def run_command() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs `halfscope` with arguments: `run_command(home, "runs", "--json")`."""
     return command
+
+
+@pytest.fixture(scope="session")
+def environment() -> Callable[[Path], dict[str, str]]:
+    """`environment_of`, for a test that starts a process in its own way."""
+    return environment_of
+
+
+@pytest.fixture
+def invoke(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Like `run_command`, in this process: a process for each question would cost a second."""
+
+    def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        for name in ("SERVER", "DIR", "DATABASE_URL", "TOKEN", "TOKEN_FILE"):
+            monkeypatch.delenv(f"HALFSCOPE_{name}", raising=False)
+        monkeypatch.setenv("HALFSCOPE_HOME", str(home))
+        code = main(arguments)
+        said = capfd.readouterr()
+        return subprocess.CompletedProcess(arguments, code, said.out, said.err)
+
+    return run
 
 
 @pytest.fixture(scope="session")

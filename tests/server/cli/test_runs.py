@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from halfscope.__main__ import main
 from halfscope.record.recorder import Recorder
 from halfscope.wire.messages import End, Start, StreamInfo
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 """Runs `halfscope` with a home and arguments."""
+Environment = Callable[[Path], dict[str, str]]
+"""The environment of a command with that home."""
 
 RUN = "01jh0000000000r1"
 OFFLINE_RUN = "01jh0000000000r2"
@@ -59,21 +62,6 @@ def _states(server: Any, run_command: Command) -> dict[str, str]:
     done = run_command(server.home, "runs", "--json")
     assert done.returncode == 0, done.stderr
     return {run["id"]: run["state"] for run in json.loads(done.stdout)}
-
-
-@pytest.fixture
-def invoke(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
-    """Like `run_command`, in this process: a process for each question would cost a second."""
-
-    def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-        for name in ("SERVER", "DIR", "DATABASE_URL", "TOKEN", "TOKEN_FILE"):
-            monkeypatch.delenv(f"HALFSCOPE_{name}", raising=False)
-        monkeypatch.setenv("HALFSCOPE_HOME", str(home))
-        code = main(arguments)
-        said = capfd.readouterr()
-        return subprocess.CompletedProcess(arguments, code, said.out, said.err)
-
-    return run
 
 
 def test_server_picks_up_what_nobody_ships_and_leaves_offline_runs(server: Any, invoke: Command) -> None:
@@ -121,6 +109,27 @@ def test_export_narrows_to_series_kind_and_format(server: Any, invoke: Command) 
     csv = invoke(server.home, "export", RUN, "--format", "csv", "--series", "loss").stdout.splitlines()
     assert csv[0] == "series,labels,rank,attempt,step,time,value"
     assert len(csv) == NUM_STEPS + 1
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_export_and_runs_end_quietly_when_nobody_reads(server: Any, environment: Environment, direct: bool) -> None:
+    """As in `halfscope export RUN | head`: exit code 0 and no word, whichever way the rows come."""
+    database = ("--database-url", f"sqlite:///{server.home / 'halfscope.db'}") if direct else ()
+    for arguments in (("export", RUN), ("export", RUN, "--format", "csv"), ("runs", "--json")):
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = subprocess.run(
+            [sys.executable, "-m", "halfscope", *arguments, *database],
+            env=environment(server.home),
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        os.close(writing)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_unknown_run_is_named_in_the_error(server: Any, invoke: Command) -> None:
