@@ -89,6 +89,10 @@ class StripRange(Model):
     last_step: int
     text: str
     severity: Literal["info", "warning", "critical"]
+    layer: str = ""
+    """The layer to look at, where one is known: the worst of the stretch, or where NaN and Inf began."""
+    step: int | None = None
+    """The step to look at: the worst of the stretch."""
 
 
 class Strip(Model):
@@ -282,6 +286,8 @@ class LayerNode(Model):
     """base64 of uint8 per bin: 0..255."""
     note: str = ""
     """Why there is no value: `no gradient in any measured step`."""
+    open: bool = False
+    """Whether a module is open when the tree is first seen; what lies below a closed one is not visible."""
 
 
 class LayerStat(Model):

@@ -12,7 +12,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import APIRoute
 from halfscope._version import __version__
 
-from halfscope_server.api import events, export, health, live, panels, runs, server_info, session, tokens
+from halfscope_server.api import events, export, health, layers, live, panels, runs, server_info, session, tokens
 from halfscope_server.errors import NotFound
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -21,6 +21,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     session.router,
     server_info.router,
     runs.router,
+    layers.router,
     panels.router,
     events.router,
     export.router,

@@ -24,7 +24,7 @@ from halfscope_server.api.models import (
 from halfscope_server.api.problems import RESPONSES, RUN_RESPONSES
 from halfscope_server.api.services import Services, ServicesNow, get_services
 from halfscope_server.errors import InvalidRequest, NotFound, RunDeleted
-from halfscope_server.query import RunView, config_sections, event_rug, health_strip, summarise
+from halfscope_server.query import RunView, config_sections, event_rug, health_strip, summarise, underflow_strip
 from halfscope_server.query import list_runs as find_runs
 from halfscope_server.query.window import MARK_PX
 
@@ -114,9 +114,15 @@ def get_strip(
     bins: Bins = 800,
     first_step: int | None = None,
     last_step: int | None = None,
+    lane: Annotated[
+        Literal["steps", "underflow"],
+        Query(description="The upper lane, of every step, or the lower one: underflow of the worst layer"),
+    ] = "steps",
 ) -> Strip | None:
-    """The health strip of a run or of a part of it; null before the first step."""
-    found = health_strip(view, bins, first_step, last_step)
+    """A lane of the health strip over a run or a part of it; null before the first step, and the lower one where no
+    layer was sketched."""
+    build = underflow_strip if lane == "underflow" else health_strip
+    found = build(view, bins, first_step, last_step)
     return None if found is None else Strip.model_validate(found, from_attributes=True)
 
 

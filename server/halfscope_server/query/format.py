@@ -270,3 +270,16 @@ def listing(names: list[str] | tuple[str, ...], limit: int = 1, total: int | Non
     if not shown:
         return plural(rest, "layer") if rest else "none"
     return ", ".join(shown) + (f" and {integer(rest)} more" if rest > 0 else "")
+
+
+def layer_words(name: str) -> str:
+    """A parameter as it is spoken of: `block.3.mlp.fc2` for its weight, `block.3.mlp.fc2.bias`."""
+    return name.removesuffix(".weight") or name
+
+
+def shortened(name: str, length: int) -> str:
+    """A long name without its middle, which tells least: `transformer.h…mlp.fc2`."""
+    if len(name) <= length:
+        return name
+    head = (length - 1) // 2
+    return f"{name[:head]}…{name[len(name) - (length - 1 - head) :]}"

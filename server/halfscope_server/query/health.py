@@ -23,8 +23,6 @@ Severity = Literal["ok", "info", "warning", "critical"]
 
 SETTLED_AFTER = 50
 """Clean steps in a row after which a scale has settled; the agent's own rule."""
-RECENT_SHARE, RECENT_STEPS = 0.1, 200
-"""A trouble that is over counts while it lies within the last tenth of the run, or its last 200 steps."""
 OLD_SHARE = 0.002
 """Share of steps in streaks, or with a loss that was not finite, from which on a run is unhealthy however long ago."""
 POISONED_TAIL = 20
@@ -102,14 +100,6 @@ def _numeric_reasons(view: RunView) -> list[_Reason]:
     return reasons
 
 
-def recent_from(view: RunView) -> int:
-    """First step that counts as recent; 0 before the first."""
-    if not view.attempts:
-        return 0
-    span = view.attempts[-1].span
-    return span.last_step - max(RECENT_STEPS, int(RECENT_SHARE * span.num_steps)) + 1
-
-
 def _applied_reasons(view: RunView) -> list[_Reason]:
     applied = view.bad.of(APPLIED, LOSS_APPLIED)
     if not applied.size:
@@ -125,7 +115,7 @@ def _caught_reasons(view: RunView) -> list[_Reason]:
         return []
     last = int(caught.step[-1])
     share_caught = caught.size / max(1, view.num_attempted_steps)
-    grave = last >= recent_from(view) or share_caught > OLD_SHARE
+    grave = last >= view.recent_from or share_caught > OLD_SHARE
     text = f"the loss was NaN or Inf in {plural(caught.size, 'step')}, last at step {integer(last)}"
     text += "; none of it reached the weights"
     return [_Reason(severity="warning" if grave else "info", text=text)]
@@ -136,7 +126,7 @@ def _streak_reasons(view: RunView) -> list[_Reason]:
     if not streaks:
         return []
     skipped = view.skips.of(STREAK)
-    newest, recent = streaks[-1], recent_from(view)
+    newest, recent = streaks[-1], view.recent_from
     if newest.is_open and view.row.state in ("live", "waiting"):
         return [_Reason(severity="warning", text=_streak_text(newest, skipped.size, "since", view))]
     grave = newest.is_open or newest.last_step >= recent

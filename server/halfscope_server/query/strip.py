@@ -51,6 +51,8 @@ class StripRange:
     last_step: int
     text: str
     severity: Literal["info", "warning", "critical"]
+    layer: str = ""
+    step: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +124,8 @@ def build_strip(
         last_step=span.last_step,
         num_bins=num_bins,
         classes=CLASSES,
-        cells=_base64(classes[spread]),
-        heights=_base64(heights[spread]),
+        cells=base64_of(classes[spread]),
+        heights=base64_of(heights[spread]),
         texts={k: texts[c] for k, c in enumerate(spread.tolist()) if c in texts},
         ranges=_ranges(span, num_cells, classes, skips, bad),
         summary=summary,
@@ -131,8 +133,15 @@ def build_strip(
     )
 
 
-def _place(step: Ints, span: Span, num_cells: int) -> Ints:
+def place_of(step: Ints, span: Span, num_cells: int) -> Ints:
+    """Cells of steps."""
     return (step - span.first_step) * num_cells // span.num_steps
+
+
+def cell_edges(span: Span, num_cells: int) -> Ints:
+    """First step of each cell, and behind them one past the last step."""
+    edges: Ints = -(-np.arange(num_cells + 1, dtype=np.int64) * span.num_steps // num_cells) + span.first_step
+    return edges
 
 
 def _within(table: StepTable, span: Span) -> StepTable:
@@ -141,18 +150,18 @@ def _within(table: StepTable, span: Span) -> StepTable:
 
 
 def _count(span: Span, num_cells: int, skips: StepTable, bad: StepTable, recorded: Sequence[tuple[int, int]]) -> _Cells:
-    edges = -(-np.arange(num_cells + 1, dtype=np.int64) * span.num_steps // num_cells) + span.first_step
+    edges = cell_edges(span, num_cells)
 
     def counts(table: StepTable, num_kinds: int) -> Ints:
         inside = _within(table, span)
-        flat = inside.kind.astype(np.int64) * num_cells + _place(inside.step, span, num_cells)
+        flat = inside.kind.astype(np.int64) * num_cells + place_of(inside.step, span, num_cells)
         return np.bincount(flat, minlength=num_kinds * num_cells).reshape(num_kinds, num_cells).astype(np.int64)
 
     has_data = np.zeros(num_cells, np.bool_)
     for first, last in recorded:
         if last >= span.first_step and first <= span.last_step:
             ends = np.array([max(first, span.first_step), min(last, span.last_step)])
-            low, high = _place(ends, span, num_cells)
+            low, high = place_of(ends, span, num_cells)
             has_data[low : high + 1] = True
     skipped, poisoned = counts(skips, len(SKIP_CLASSES)), counts(bad, 3)
     has_data |= (skipped.sum(axis=0) + poisoned.sum(axis=0)) > 0
@@ -224,7 +233,7 @@ def _ranges(
     order = np.argsort(poisoned.step, kind="stable")
     bad_steps, bad_kinds = poisoned.step[order], poisoned.kind[order]
     # Both ascend, so the steps of a stretch of cells are one slice of each.
-    streak_place, bad_place = _place(streak_steps, span, num_cells), _place(bad_steps, span, num_cells)
+    streak_place, bad_place = place_of(streak_steps, span, num_cells), place_of(bad_steps, span, num_cells)
     ranges = []
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         skipped = streak_steps[slice(*np.searchsorted(streak_place, [start, end + 1]))]
@@ -245,5 +254,6 @@ def _ranges(
     return ranges
 
 
-def _base64(cells: NDArray[Any]) -> str:
+def base64_of(cells: NDArray[Any]) -> str:
+    """Bytes of cells as the page takes them."""
     return base64.b64encode(cells.astype(np.uint8).tobytes()).decode("ascii")

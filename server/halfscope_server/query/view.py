@@ -12,15 +12,29 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfscope_server.query import skips as skipping
+from halfscope_server.query.frames import FrameCache
+from halfscope_server.query.memo import Memo
 from halfscope_server.query.strip import APPLIED, LOSS_APPLIED, LOSS_CAUGHT
 from halfscope_server.query.window import Span, Window
-from halfscope_server.store.types import CAUGHT, EventMarks, EventRow, Points, Rollup, RunRow, SeriesRow, StreamRow
+from halfscope_server.store.types import (
+    CAUGHT,
+    EventMarks,
+    EventRow,
+    FrameMoments,
+    FrameSketches,
+    LayerRow,
+    Points,
+    Rollup,
+    RunRow,
+    SeriesRow,
+    StreamRow,
+)
 
 T = TypeVar("T")
 
@@ -34,8 +48,8 @@ NUM_REFERENCES = 2
 BAD_KINDS = ("loss_nonfinite", "nonfinite_applied")
 ENDED_STATES = ("finished", "failed", "killed", "superseded")
 """A run in one of these changes only together with its row, whose `updated_us` every commit moves."""
-MAX_MEMORIES = 512
-"""Results kept for one view: a finished run never changes, and a viewer can drag its window to ever new places."""
+RECENT_SHARE, RECENT_STEPS = 0.1, 200
+"""A trouble that is over counts while it lies within the last tenth of the run, or its last 200 steps."""
 MAX_STREAKS = 2000
 """Streak events read at most; a run with more of them is one long streak anyway."""
 
@@ -83,6 +97,28 @@ class Reader(Protocol):
         rank: int | None = None,
         attempt: int | None = None,
     ) -> Rollup: ...
+    def layers(self, run_id: str) -> list[LayerRow]: ...
+    def count_frames(self, run_id: str) -> int: ...
+    def frame_moments(
+        self,
+        run_id: str,
+        *,
+        layer_ids: Any = None,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        rank: int | None = None,
+        attempt: int | None = None,
+    ) -> FrameMoments: ...
+    def frame_sketches(
+        self,
+        run_id: str,
+        layer_ids: Any,
+        *,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        rank: int | None = None,
+        attempt: int | None = None,
+    ) -> FrameSketches: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,41 +138,22 @@ class Piece:
     is_ghost: bool
 
 
-class _Memo:
-    """Each key computed once, also when several threads ask at the same time; the least used go first."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._values: OrderedDict[Hashable, Any] = OrderedDict()
-        self._locks: dict[Hashable, threading.Lock] = {}
-
-    def get(self, key: Hashable, compute: Callable[[], T]) -> T:
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-                return cast(T, self._values[key])
-            lock = self._locks.setdefault(key, threading.Lock())
-        with lock:
-            with self._lock:
-                if key in self._values:
-                    return cast(T, self._values[key])
-            value = compute()
-            with self._lock:
-                self._values[key] = value
-                self._locks.pop(key, None)
-                while len(self._values) > MAX_MEMORIES:
-                    self._values.popitem(last=False)
-            return value
-
-
 class RunView:
     """A run at one version; see the module."""
 
-    def __init__(self, store: Reader, row: RunRow, versions: Mapping[str, int], memo: _Memo | None = None) -> None:
+    def __init__(
+        self,
+        store: Reader,
+        row: RunRow,
+        versions: Mapping[str, int],
+        memo: Memo | None = None,
+        frame_cache: FrameCache | None = None,
+    ) -> None:
         self.store = store
         self.row = row
         self.versions = dict(versions)
-        self._memo = memo or _Memo()
+        self.frame_cache = frame_cache or FrameCache()
+        self._memo = memo or Memo()
 
     @property
     def run_id(self) -> str:
@@ -144,7 +161,7 @@ class RunView:
 
     def with_row(self, row: RunRow) -> RunView:
         """The same data under a changed row (renamed, other tags, another state)."""
-        return RunView(self.store, row, self.versions, self._memo)
+        return RunView(self.store, row, self.versions, self._memo, self.frame_cache)
 
     def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What `compute` gave for `key` on these data. Must not depend on the row, which may change under the same
@@ -176,6 +193,21 @@ class RunView:
             return tuple(sorted({s.rank for s in self.store.streams(self.run_id) if not s.stream.startswith("~")}))
 
         return self.memo("ranks", read)
+
+    @property
+    def layers(self) -> dict[str, LayerRow]:
+        """Every layer by its name, in the order of registration."""
+
+        def read() -> dict[str, LayerRow]:
+            rows = self.store.layers(self.run_id)
+            return {row.name: row for row in sorted(rows, key=lambda row: (row.place, row.name))}
+
+        return self.memo("layers", read)
+
+    @property
+    def num_frames(self) -> int:
+        """Steps in which layers were sketched, over all attempts and ranks."""
+        return self.memo("num_frames", lambda: self.store.count_frames(self.run_id))
 
     def tail(self, series: SeriesRow, num_steps: int = 200) -> Points:
         """The newest points: those of the last `num_steps` steps of the series (of its newest attempt)."""
@@ -267,6 +299,14 @@ class RunView:
             first_step=min(a.span.first_step for a in self.attempts),
             last_step=max(a.span.last_step for a in self.attempts),
         )
+
+    @property
+    def recent_from(self) -> int:
+        """First step that counts as recent; 0 before the first."""
+        if not self.attempts:
+            return 0
+        span = self.attempts[-1].span
+        return span.last_step - max(RECENT_STEPS, int(RECENT_SHARE * span.num_steps)) + 1
 
     @property
     def num_attempted_steps(self) -> int:
@@ -411,6 +451,7 @@ class Views:
         self._limit = limit
         self._lock = threading.Lock()
         self._views: OrderedDict[str, RunView] = OrderedDict()
+        self._frames = FrameCache()
 
     def get(self, run_id: str, row: RunRow | None = None) -> RunView | None:
         """The run as it is now; None when there is no such run.
@@ -427,11 +468,12 @@ class Views:
         if row is None:
             with self._lock:
                 self._views.pop(run_id, None)
+            self._frames.drop(run_id)
             return None
         with self._lock:
             view = self._views.get(run_id)
             if view is None or view.versions != versions:
-                view = RunView(self.store, row, versions)
+                view = RunView(self.store, row, versions, frame_cache=self._frames)
             elif view.row != row:
                 view = view.with_row(row)
             self._views[run_id] = view

@@ -109,6 +109,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run}/layers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Layers
+         * @description Every layer whose gradient was sketched, with its modules, in forward order; `stat` chooses what is said of
+         *     them.
+         */
+        get: operations["get_layers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run}/panels": {
         parameters: {
             query?: never;
@@ -218,7 +239,8 @@ export interface paths {
         };
         /**
          * Get Strip
-         * @description The health strip of a run or of a part of it; null before the first step.
+         * @description A lane of the health strip over a run or a part of it; null before the first step, and the lower one where no
+         *     layer was sketched.
          */
         get: operations["get_strip"];
         put?: never;
@@ -517,6 +539,140 @@ export interface components {
              */
             word: "healthy" | "settling" | "unhealthy" | "failed" | "waiting" | "unknown";
         };
+        /**
+         * LayerNode
+         * @description A node of the layer tree, in preorder: a module, or a parameter tensor (a leaf).
+         */
+        LayerNode: {
+            /**
+             * Depth
+             * @description 0 for the children of the root.
+             */
+            depth: number;
+            /**
+             * Elements
+             * @description Elements below it.
+             */
+            elements: number;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "module" | "parameter";
+            /**
+             * Label
+             * @description Its own part of the name.
+             */
+            label: string;
+            /**
+             * Name
+             * @description Full dotted name; the root module's is empty.
+             */
+            name: string;
+            /**
+             * Note
+             * @description Why there is no value: `no gradient in any measured step`.
+             * @default
+             */
+            note?: string;
+            /**
+             * Open
+             * @description Whether a module is open when the tree is first seen; what lies below a closed one is not visible.
+             * @default false
+             */
+            open?: boolean;
+            /**
+             * Severity
+             * @default ok
+             * @enum {string}
+             */
+            severity?: "ok" | "info" | "warning" | "critical" | "unknown";
+            /**
+             * Shape
+             * @description Of a parameter.
+             * @default []
+             */
+            shape?: number[];
+            /**
+             * Spark
+             * @description base64 of uint8: class id (see `LayerTree.classes`) per bin of the window.
+             * @default
+             */
+            spark?: string;
+            /**
+             * Spark Heights
+             * @description base64 of uint8 per bin: 0..255.
+             * @default
+             */
+            spark_heights?: string;
+            /**
+             * Worst
+             * @description Worst value of the statistic in the window, in words: `12.4%`, `-1 bits`, `–`.
+             */
+            worst: string;
+            /**
+             * Worst Step
+             * @description Where that was.
+             */
+            worst_step?: number | null;
+        };
+        /** LayerStat */
+        LayerStat: {
+            /**
+             * Id
+             * @enum {string}
+             */
+            id: "underflow" | "headroom" | "nonfinite" | "norm" | "zeros";
+            /**
+             * Text
+             * @description One sentence: what the number is.
+             */
+            text: string;
+            /** Title */
+            title: string;
+        };
+        /**
+         * LayerTree
+         * @description Every layer whose gradient was sketched, with its modules, in forward order.
+         */
+        LayerTree: {
+            /** Classes */
+            classes: components["schemas"]["StripClass"][];
+            /**
+             * Default Layer
+             * @description The leaf with the worst underflow; what the window chart shows where no layer is chosen.
+             */
+            default_layer: string;
+            /**
+             * Empty
+             * @description Why there are no nodes and what to do: `first sketch at step 50`.
+             * @default
+             */
+            empty?: string;
+            /** First Step */
+            first_step: number | null;
+            /** Last Step */
+            last_step: number | null;
+            /** Nodes */
+            nodes: components["schemas"]["LayerNode"][];
+            /** Num Frames */
+            num_frames: number;
+            /**
+             * Precision Note
+             * @description Which of the underflow numbers this run's is: measured or predicted, and at what scale.
+             * @default
+             */
+            precision_note?: string;
+            /** Stat */
+            stat: string;
+            /** Stat Title */
+            stat_title: string;
+            /**
+             * Stats
+             * @description What can be chosen, in order.
+             */
+            stats: components["schemas"]["LayerStat"][];
+        };
         /** LiveDeleted */
         LiveDeleted: {
             /** Deleted Us */
@@ -572,6 +728,12 @@ export interface components {
             catching_up_s: number | null;
             /** Num Events */
             num_events: number;
+            /**
+             * Num Frames
+             * @description Sketched steps so far; when it changes the layer tree is worth fetching again.
+             * @default 0
+             */
+            num_frames?: number;
             /** @description At the width asked for and over the whole run. */
             strip: components["schemas"]["Strip"] | null;
             summary: components["schemas"]["RunSummary"];
@@ -580,6 +742,11 @@ export interface components {
              * @enum {string}
              */
             type: "run";
+            /**
+             * @description The lower lane, of the same width.
+             * @default null
+             */
+            underflow?: components["schemas"]["Strip"] | null;
         };
         /** LiveRuns */
         LiveRuns: {
@@ -669,7 +836,7 @@ export interface components {
             order: number;
             /**
              * Section
-             * @description `overview`, `your metrics`, `memory`, `cost`...
+             * @description `overview`, `your metrics`, `memory`, `cost`, `layers` (the Layers tab)...
              */
             section: string;
             /** Title */
@@ -832,6 +999,8 @@ export interface components {
             strip: components["schemas"]["Strip"] | null;
             /** Tags */
             tags: string[];
+            /** @description The strip's lower lane: underflow of the worst layer. None: no layer was sketched. */
+            underflow?: components["schemas"]["Strip"] | null;
             /** Updated Us */
             updated_us: number;
             /** World Size */
@@ -1036,10 +1205,21 @@ export interface components {
             /** Last Step */
             last_step: number;
             /**
+             * Layer
+             * @description The layer to look at, where one is known: the worst of the stretch, or where NaN and Inf began.
+             * @default
+             */
+            layer?: string;
+            /**
              * Severity
              * @enum {string}
              */
             severity: "info" | "warning" | "critical";
+            /**
+             * Step
+             * @description The step to look at: the worst of the stretch.
+             */
+            step?: number | null;
             /** Text */
             text: string;
         };
@@ -1114,7 +1294,12 @@ export interface components {
              *       "y": "auto",
              *       "smooth": 0,
              *       "width_px": 800,
-             *       "utc_offset_min": 0
+             *       "utc_offset_min": 0,
+             *       "layer": "",
+             *       "stat": "underflow",
+             *       "step": null,
+             *       "gradient": "auto",
+             *       "rows": []
              *     }
              */
             window?: components["schemas"]["Window"];
@@ -1141,17 +1326,49 @@ export interface components {
              */
             first?: number | null;
             /**
+             * Gradient
+             * @description As FP16 sees it (times the loss scale), or as it is; `auto`: seen where the run computes in FP16.
+             * @default auto
+             * @enum {string}
+             */
+            gradient?: "auto" | "seen" | "true";
+            /**
              * Last
              * @description In steps, or in microseconds since the epoch when x is `time`.
              * @default null
              */
             last?: number | null;
             /**
+             * Layer
+             * @description Name of a parameter or module; empty: the layer with the worst underflow.
+             * @default
+             */
+            layer?: string;
+            /**
+             * Rows
+             * @description Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened.
+             * @default []
+             */
+            rows?: string[];
+            /**
              * Smooth
              * @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it.
              * @default 0
              */
             smooth?: number;
+            /**
+             * Stat
+             * @description What the layers' heatmap shows.
+             * @default underflow
+             * @enum {string}
+             */
+            stat?: "underflow" | "headroom" | "nonfinite" | "norm" | "zeros";
+            /**
+             * Step
+             * @description The step whose histogram is shown: the measured one nearest to it. None: the newest.
+             * @default null
+             */
+            step?: number | null;
             /**
              * Utc Offset Min
              * @description Minutes to add to UTC for the viewer's local time on the time axis.
@@ -1611,6 +1828,86 @@ export interface operations {
             };
         };
     };
+    get_layers: {
+        parameters: {
+            query?: {
+                first?: number | null;
+                /** @description As FP16 sees it (times the loss scale), or as it is; `auto`: seen where the run computes in FP16. */
+                gradient?: "auto" | "seen" | "true";
+                /** @description In steps, or in microseconds since the epoch when x is `time`. */
+                last?: number | null;
+                /** @description Name of a parameter or module; empty: the layer with the worst underflow. */
+                layer?: string;
+                /** @description Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened. */
+                rows?: string[];
+                /** @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it. */
+                smooth?: number;
+                /** @description What the layers' heatmap shows. */
+                stat?: "underflow" | "headroom" | "nonfinite" | "norm" | "zeros";
+                /** @description The step whose histogram is shown: the measured one nearest to it. None: the newest. */
+                step?: number | null;
+                /** @description Minutes to add to UTC for the viewer's local time on the time axis. */
+                utc_offset_min?: number;
+                width_px?: number;
+                x?: "step" | "time";
+                y?: "linear" | "log" | "auto";
+            };
+            header?: never;
+            path: {
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LayerTree"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_panels: {
         parameters: {
             query?: never;
@@ -1674,10 +1971,20 @@ export interface operations {
         parameters: {
             query?: {
                 first?: number | null;
+                /** @description As FP16 sees it (times the loss scale), or as it is; `auto`: seen where the run computes in FP16. */
+                gradient?: "auto" | "seen" | "true";
                 /** @description In steps, or in microseconds since the epoch when x is `time`. */
                 last?: number | null;
+                /** @description Name of a parameter or module; empty: the layer with the worst underflow. */
+                layer?: string;
+                /** @description Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened. */
+                rows?: string[];
                 /** @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it. */
                 smooth?: number;
+                /** @description What the layers' heatmap shows. */
+                stat?: "underflow" | "headroom" | "nonfinite" | "norm" | "zeros";
+                /** @description The step whose histogram is shown: the measured one nearest to it. None: the newest. */
+                step?: number | null;
                 /** @description Minutes to add to UTC for the viewer's local time on the time axis. */
                 utc_offset_min?: number;
                 width_px?: number;
@@ -1746,10 +2053,20 @@ export interface operations {
         parameters: {
             query?: {
                 first?: number | null;
+                /** @description As FP16 sees it (times the loss scale), or as it is; `auto`: seen where the run computes in FP16. */
+                gradient?: "auto" | "seen" | "true";
                 /** @description In steps, or in microseconds since the epoch when x is `time`. */
                 last?: number | null;
+                /** @description Name of a parameter or module; empty: the layer with the worst underflow. */
+                layer?: string;
+                /** @description Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened. */
+                rows?: string[];
                 /** @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it. */
                 smooth?: number;
+                /** @description What the layers' heatmap shows. */
+                stat?: "underflow" | "headroom" | "nonfinite" | "norm" | "zeros";
+                /** @description The step whose histogram is shown: the measured one nearest to it. None: the newest. */
+                step?: number | null;
                 /** @description Minutes to add to UTC for the viewer's local time on the time axis. */
                 utc_offset_min?: number;
                 width_px?: number;
@@ -1943,6 +2260,8 @@ export interface operations {
                 /** @description Cells of the health strip */
                 bins?: number;
                 first_step?: number | null;
+                /** @description The upper lane, of every step, or the lower one: underflow of the worst layer */
+                lane?: "steps" | "underflow";
                 last_step?: number | null;
             };
             header?: never;

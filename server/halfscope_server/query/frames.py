@@ -1,0 +1,352 @@
+"""The sketched steps that stand for a run, with what pages of many layers need of them.
+
+Owns which frames count where attempts and ranks overlap, and how neighbouring frames are added up. Must not import
+plotly. Invariant: sums are of counts; a share is formed last, from summed counts, and never averaged.
+
+Suffixes: F frames, L layers in the order of the tree, C columns of added-up frames.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfscope_server.query.memo import Memo
+from halfscope_server.query.tree import Tree, build_tree
+from halfscope_server.query.window import Span
+from halfscope_server.store.types import FrameMoments, LayerRow, StreamRow
+
+if TYPE_CHECKING:
+    from halfscope_server.query.view import Piece, RunView
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+MAX_CELLS = 2_000_000
+"""Frames x layers kept of one run, some 64 bytes each; of a longer run neighbouring frames are added up."""
+CACHED_CELLS = 3_000_000
+"""Of all runs together."""
+CHUNK_CELLS = 1_000_000
+"""Read at once."""
+
+_COUNTS = ("frames", "n", "zeros", "nonfinite", "infinite", "flushed", "subnormal")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FrameTable:
+    """See the module. Rows ascend by step."""
+
+    step: Ints
+    """[F]; where frames were added up, of the first of them."""
+    last_step: Ints
+    """[F] of the last of them."""
+    time_us: Ints
+    scale: Floats
+    """[F] NaN where there was no scaler; of the last of them."""
+    frames: NDArray[Any]
+    """[F, L]; so are all below. How many frames with the layer were added up; 0: it was not sketched."""
+    n: NDArray[Any]
+    zeros: NDArray[Any]
+    nonfinite: NDArray[Any]
+    infinite: NDArray[Any]
+    flushed: NDArray[Any]
+    subnormal: NDArray[Any]
+    sumsq: Floats
+    absmax: Floats
+
+    @property
+    def num_frames(self) -> int:
+        return int(self.step.size)
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """[F, L]"""
+        return self.frames > 0
+
+    @property
+    def nonzero(self) -> NDArray[Any]:
+        """[F, L] finite elements other than zero."""
+        nonzero: NDArray[Any] = self.n - self.zeros - self.nonfinite
+        return nonzero
+
+    def rows(self, part: slice) -> FrameTable:
+        """Some of the frames."""
+        return FrameTable(**{item.name: getattr(self, item.name)[part] for item in fields(self)})
+
+    def within(self, span: Span) -> FrameTable:
+        """The frames that begin in a span."""
+        low, high = np.searchsorted(self.step, [span.first_step, span.last_step + 1])
+        return self.rows(slice(int(low), int(high)))
+
+    def added(self, starts: Ints) -> FrameTable:
+        """Neighbouring frames added up.
+
+        Args:
+            starts: first row of each group, ascending from 0.
+        """
+        if starts.size == self.num_frames:
+            return self
+        ends = np.append(starts[1:], self.num_frames) - 1
+        counts = {name: np.add.reduceat(getattr(self, name), starts, axis=0, dtype=np.int64) for name in _COUNTS}
+        return FrameTable(
+            step=self.step[starts],
+            last_step=self.last_step[ends],
+            time_us=self.time_us[starts],
+            scale=self.scale[ends],
+            sumsq=np.add.reduceat(self.sumsq, starts, axis=0),
+            absmax=np.maximum.reduceat(self.absmax, starts, axis=0),
+            **counts,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunFrames:
+    """The layers of a run and the frames that stand for it."""
+
+    tree: Tree
+    layers: tuple[LayerRow, ...]
+    """[L] in the order of `tree.leaves`."""
+    table: FrameTable
+    interval: int
+    """Steps between sketches, as the agent says or as they mostly lie."""
+    group: int
+    """Frames that one row stands for: 1 but in very long runs."""
+    rank: int
+    """Whose frames: the lowest rank that has any."""
+    pieces: tuple[Piece, ...]
+    """Which attempts they are of."""
+    memo: Memo = field(default_factory=Memo)
+    """For what is computed from them and as large as they are."""
+
+    @property
+    def is_empty(self) -> bool:
+        return self.table.num_frames == 0
+
+    def layer_ids(self, first: int, end: int) -> tuple[int, ...]:
+        """Of some columns."""
+        return tuple(layer.layer_id for layer in self.layers[first:end])
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A run's frames, and the versions of the streams they were read at."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    versions: dict[str, int] | None = None
+    frames: RunFrames | None = None
+
+
+class FrameCache:
+    """Frames of the runs looked at last, from one view of a run to the next: a live run's earlier frames are not read
+    again at every tick. They are too large to be kept by each view."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    def get(self, view: RunView) -> RunFrames | None:
+        """The frames of a view; None where no layer was declared."""
+        with self._lock:
+            kept = self._kept.setdefault(view.run_id, _Kept())
+            self._kept.move_to_end(view.run_id)
+        with kept.lock:
+            if kept.versions != view.versions:
+                kept.frames = _run_frames(view, kept.frames)
+                kept.versions = view.versions
+            frames = kept.frames
+        self._make_room()
+        return frames
+
+    def drop(self, run_id: str) -> None:
+        """Forget a run."""
+        with self._lock:
+            self._kept.pop(run_id, None)
+
+    def _make_room(self) -> None:
+        with self._lock:
+            sizes = {run: k.frames.table.frames.size for run, k in self._kept.items() if k.frames is not None}
+            total = sum(sizes.values())
+            for run in list(sizes)[:-1]:
+                if total > CACHED_CELLS:
+                    total -= sizes[run]
+                    del self._kept[run]
+
+
+def run_frames(view: RunView) -> RunFrames | None:
+    """The frames of a run; None where no layer was declared."""
+    # A table of runs asks this of each: most have no layers, or are asked for nothing but what was computed before.
+    return view.frame_cache.get(view) if view.layers else None
+
+
+def _run_frames(view: RunView, before: RunFrames | None) -> RunFrames:
+    rows = view.layers
+    order = view.row.facts.get("parameters_order")
+    tree = build_tree(list(rows), [str(name) for name in order] if isinstance(order, list | tuple) else ())
+    layers = tuple(rows[name] for name in tree.leaves)
+    span = view.span
+    pieces = () if span is None else tuple(piece for piece in view.pieces(span) if not piece.is_ghost)
+    streams = [stream for stream in view.store.streams(view.run_id) if not stream.stream.startswith("~")]
+    group = max(1, -(-view.num_frames * len(layers) // MAX_CELLS))
+    if group == 1 and before is not None and _continues(before, layers, pieces, streams):
+        table, rank = _continued(view, before, pieces[-1]), before.rank
+    else:
+        table, rank = _read(view, layers, pieces, streams, group)
+    return RunFrames(
+        tree=tree,
+        layers=layers,
+        table=table,
+        interval=_interval(view, table),
+        group=group,
+        rank=rank,
+        pieces=pieces,
+    )
+
+
+def _interval(view: RunView, table: FrameTable) -> int:
+    told = view.row.facts.get("sketches")
+    every = told.get("every") if isinstance(told, dict) else None
+    known = every if isinstance(every, int) and 0 < every < 2**31 else 1
+    # The agent may have widened it to keep within its budget; the extra sketches at skipped steps narrow nothing.
+    usual = int(np.median(np.diff(table.step))) if table.num_frames > 1 else 1
+    return max(known, usual, 1)
+
+
+def _continues(
+    before: RunFrames, layers: tuple[LayerRow, ...], pieces: tuple[Piece, ...], streams: list[StreamRow]
+) -> bool:
+    """Whether all that is new lies at the end of what was read."""
+    if before.is_empty or before.layers != layers or before.group > 1 or len(before.pieces) != len(pieces):
+        return False
+    old, new = before.pieces[-1], pieces[-1]
+    same = before.pieces[:-1] == pieces[:-1] and (old.attempt, old.span.first_step) == (
+        new.attempt,
+        new.span.first_step,
+    )
+    # A stream's records come in order; those of two streams of one rank (a copied journal) need not.
+    one = sum(stream.attempt == new.attempt and stream.rank <= before.rank for stream in streams) == 1
+    return same and one and int(before.table.step[-1]) >= new.span.first_step
+
+
+def _continued(view: RunView, before: RunFrames, piece: Piece) -> FrameTable:
+    # The newest frame may have come in parts: it is read once more.
+    newest = int(before.table.step[-1])
+    tail = replace(piece, span=Span(first_step=newest, last_step=piece.span.last_step))
+    return _joined([before.table.rows(slice(0, -1)), _compact(_moments(view, before.layers, tail, before.rank))])
+
+
+def _read(
+    view: RunView, layers: tuple[LayerRow, ...], pieces: tuple[Piece, ...], streams: list[StreamRow], group: int
+) -> tuple[FrameTable, int]:
+    """The table, and whose frames they are."""
+    for rank in sorted({stream.rank for stream in streams}):
+        tables = [table for piece in pieces for table in _read_piece(view, layers, piece, rank, group)]
+        if tables:
+            return _joined(tables), rank
+    return _empty(len(layers)), 0
+
+
+def _read_piece(
+    view: RunView, layers: tuple[LayerRow, ...], piece: Piece, rank: int, group: int
+) -> Iterator[FrameTable]:
+    """A piece in chunks of steps, so that not all of a long run is in memory at full width."""
+    num_chunks = max(1, -(-view.num_frames * len(layers) // CHUNK_CELLS))
+    edges = np.linspace(piece.span.first_step, piece.span.last_step + 1, num_chunks + 1).astype(np.int64)
+    for low, high in pairwise(np.unique(edges).tolist()):
+        part = replace(piece, span=Span(first_step=low, last_step=high - 1))
+        table = _compact(_moments(view, layers, part, rank))
+        if table.num_frames:
+            yield table.added(np.arange(0, table.num_frames, group))
+
+
+def _moments(view: RunView, layers: tuple[LayerRow, ...], piece: Piece, rank: int) -> FrameMoments:
+    return view.store.frame_moments(
+        view.run_id,
+        layer_ids=tuple(layer.layer_id for layer in layers),
+        first_step=piece.span.first_step,
+        last_step=piece.span.last_step,
+        rank=rank,
+        attempt=piece.attempt,
+    )
+
+
+def _compact(moments: FrameMoments) -> FrameTable:
+    nonfinite = moments.nan + moments.pos_inf + moments.neg_inf
+    return FrameTable(
+        step=moments.step,
+        last_step=moments.step,
+        time_us=moments.time_us,
+        scale=moments.scale,
+        frames=moments.present.astype(np.int32),
+        n=_small(moments.n),
+        zeros=_small(moments.zeros),
+        nonfinite=_small(nonfinite),
+        infinite=_small(moments.pos_inf + moments.neg_inf),
+        flushed=_small(moments.flushed),
+        subnormal=_small(moments.subnormal),
+        sumsq=moments.sumsq,
+        absmax=moments.absmax,
+    )
+
+
+def _small(counts: Ints) -> NDArray[Any]:
+    """Half the memory where it is lossless; sums are always formed in 64 bits."""
+    return counts.astype(np.int32) if counts.size and int(counts.max()) < 2**31 else counts
+
+
+def _joined(tables: list[FrameTable]) -> FrameTable:
+    present = [table for table in tables if table.num_frames] or tables[:1]
+    if len(present) == 1:
+        return present[0]
+    return FrameTable(
+        **{item.name: np.concatenate([getattr(t, item.name) for t in present]) for item in fields(FrameTable)}
+    )  # fmt: skip
+
+
+def _empty(num_layers: int) -> FrameTable:
+    shape = (0, num_layers)
+    counts: dict[str, Any] = {name: np.zeros(shape, np.int64) for name in _COUNTS}
+    return FrameTable(
+        step=np.zeros(0, np.int64),
+        last_step=np.zeros(0, np.int64),
+        time_us=np.zeros(0, np.int64),
+        scale=np.zeros(0),
+        sumsq=np.zeros(shape),
+        absmax=np.zeros(shape),
+        **counts,
+    )
+
+
+def columns(step: Ints, num_columns: int) -> Ints:
+    """First rows of at most `num_columns` groups of neighbouring frames, each of as many frames as the others."""
+    group = max(1, -(-step.size // max(1, num_columns)))
+    return np.arange(0, step.size, group)
+
+
+def node_sums(values: NDArray[Any], first: Ints, end: Ints) -> NDArray[Any]:
+    """Sums over the layers of each node: [F, L] to [F, N]. Exact for counts."""
+    if values.dtype.kind == "f":
+        return _reduced(np.add, values, first, end)
+    total = np.zeros((values.shape[0], values.shape[1] + 1), np.int64)
+    np.cumsum(values, axis=1, dtype=np.int64, out=total[:, 1:])
+    difference: NDArray[Any] = total[:, end] - total[:, first]
+    return difference
+
+
+def node_largest(values: Floats, first: Ints, end: Ints) -> Floats:
+    """The largest over the layers of each node."""
+    return _reduced(np.maximum, values, first, end)
+
+
+def _reduced(ufunc: np.ufunc, values: Floats, first: Ints, end: Ints) -> Floats:
+    """`reduceat` over [first, end) for each node, by taking every second of the ranges it makes of them."""
+    padded = np.concatenate([values, np.zeros((values.shape[0], 1))], axis=1)
+    both = np.stack([first, end], axis=1).reshape(-1)
+    result: Floats = ufunc.reduceat(padded, both, axis=1)[:, ::2]
+    return result
