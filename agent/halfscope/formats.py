@@ -44,8 +44,13 @@ class NumberFormat:
 
     @property
     def overflows_at(self) -> float:
-        """Magnitudes from here on round to infinity, or saturate."""
+        """Magnitudes above this round to infinity, or saturate; whether this one does, says `tie_overflows`."""
         return self.largest + math.ldexp(1.0, math.frexp(self.largest)[1] - 2 - self.mantissa_bits)
+
+    @property
+    def tie_overflows(self) -> bool:
+        """Whether exactly `overflows_at` overflows: the tie goes to even, and the largest value may be that."""
+        return math.ldexp(self.largest, self.mantissa_bits + 1 - math.frexp(self.largest)[1]) % 2 == 1
 
 
 FP32 = NumberFormat(

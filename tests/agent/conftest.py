@@ -8,14 +8,17 @@ stream.
 from __future__ import annotations
 
 import hashlib
+import math
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import numpy as np
 import pytest
+from halfscope.sketch import Sketch
 from halfscope.wire.codec import decode_agent_frame, decode_record, encode, unpack_body
 from halfscope.wire.messages import (
     Ack,
@@ -234,3 +237,60 @@ def start_server(model: ServerModel) -> Iterator[Callable[..., NetworkServer]]:
     yield start
     for server in servers:
         server.stop()
+
+
+@dataclass
+class PlainSketch:
+    """What a sketch of some values must hold: element by element with `math.frexp`, in Python's own float64."""
+
+    n: int = 0
+    zeros: int = 0
+    nan: int = 0
+    pos_inf: int = 0
+    neg_inf: int = 0
+    finite: list[float] = field(default_factory=list)
+    bins: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> PlainSketch:
+        found = cls()
+        for value in values:
+            found.n += 1
+            if math.isnan(value):
+                found.nan += 1
+            elif math.isinf(value):
+                found.pos_inf += value > 0
+                found.neg_inf += value < 0
+            else:
+                found.finite.append(value)
+                if value == 0:
+                    found.zeros += 1
+                else:
+                    exponent = math.frexp(value)[1] - 1
+                    found.bins[exponent] = found.bins.get(exponent, 0) + 1
+        return found
+
+
+def _assert_is_sketch_of(sketch: Sketch, values: Iterable[float], *, rel: float = 1e-12) -> None:
+    expected = PlainSketch.of(values)
+    assert sketch.shape == ()
+    for name in ("n", "zeros", "nan", "pos_inf", "neg_inf"):
+        assert getattr(sketch, name) == getattr(expected, name), name
+        assert getattr(sketch, name).dtype == np.int64
+    assert sketch.counts.dtype == np.int64
+    bins = {sketch.lowest + int(at): int(sketch.counts[at]) for at in np.flatnonzero(sketch.counts)}
+    assert bins == expected.bins
+    magnitudes = [abs(value) for value in expected.finite if value]
+    assert sketch.absmax == max(magnitudes, default=0.0)
+    assert sketch.absmin_nonzero == min(magnitudes, default=math.inf)
+    for found, parts in ((sketch.sum, expected.finite), (sketch.sumsq, [value * value for value in expected.finite])):
+        if max(map(abs, parts), default=0.0) < 1e300 / len(parts or "1"):
+            total = math.fsum(parts)
+            assert abs(float(found) - total) <= rel * math.fsum(map(abs, parts)), (found, total)
+
+
+@pytest.fixture(scope="session")
+def assert_is_sketch_of() -> Callable[..., None]:
+    """Compares a sketch with an independent one of the same values: counts, bins and extremes exactly, sums as closely
+    as float64 adds up (`rel`)."""
+    return _assert_is_sketch_of

@@ -60,3 +60,11 @@ def test_e4m3_has_no_infinity() -> None:
     assert not FP8_E4M3.has_infinity
     value = rounded(10_000.0, FP8_E4M3)
     assert value == FP8_E4M3.largest or math.isnan(value)
+
+
+def test_a_tie_at_the_edge_goes_to_the_even_neighbour() -> None:
+    """E4M3's 448 is even and keeps the tie at 464; the largest value of every other format is odd and gives it away."""
+    assert [found.name for found in FORMATS.values() if not found.tie_overflows] == ["FP8 E4M3"]
+    for found in (FP16, BF16, FP32):
+        assert rounded(found.overflows_at, found) == math.inf
+    assert rounded(FP8_E4M3.overflows_at, FP8_E4M3) == FP8_E4M3.largest

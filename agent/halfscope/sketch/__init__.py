@@ -12,14 +12,17 @@ from halfscope.sketch.algebra import (
     share,
     stack,
 )
+from halfscope.sketch.array import ArraySketcher, of_array
 from halfscope.sketch.structural import structural_zeros
 
 __all__ = [
     "DEFAULT_SCALE",
+    "ArraySketcher",
     "Sketch",
     "excess_zero_share",
     "headroom",
     "merge",
+    "of_array",
     "share",
     "stack",
     "structural_zeros",

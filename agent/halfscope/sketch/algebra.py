@@ -105,30 +105,29 @@ class Sketch:
 
     def trimmed(self) -> Sketch:
         """Without bins at either end that are empty in the whole stack."""
-        used = np.flatnonzero(self.counts.reshape(-1, self.counts.shape[-1]).any(axis=0))
+        used = np.flatnonzero(self.counts.any(axis=tuple(range(len(self.shape)))))
         if not used.size:
             return _with_bins(self, 0, self.counts[..., :0])
         first, last = int(used[0]), int(used[-1])
         return _with_bins(self, self.lowest + first, self.counts[..., first : last + 1])
+
+    def shifted(self, log2: int) -> Sketch:
+        """The sketch of every element times 2^log2: exact, nothing is rounded."""
+        return Sketch(
+            n=self.n, zeros=self.zeros, nan=self.nan, pos_inf=self.pos_inf, neg_inf=self.neg_inf,
+            sum=np.ldexp(self.sum, log2), sumsq=np.ldexp(self.sumsq, 2 * log2), absmax=np.ldexp(self.absmax, log2),
+            absmin_nonzero=np.ldexp(self.absmin_nonzero, log2), lowest=self.lowest + log2, counts=self.counts,
+        )  # fmt: skip
 
     # ---- what rounding once to a format does, at a scale ----------------------------------------
 
     def below(self, exponent: float, scale: ArrayLike = 1.0) -> Floats:
         """How many nonzero elements have |x| * scale < 2^exponent.
 
-        Exact where 2^exponent / scale is a power of two; else the bin it falls into is split log2-uniformly.
+        Exact where 2^exponent / scale is a power of two; else the bin it falls into is split log2-uniformly. NaN where
+        the scale is.
         """
-        with np.errstate(divide="ignore"):
-            edge = exponent - np.log2(np.broadcast_to(np.asarray(scale, np.float64), self.shape))
-        num_bins = self.counts.shape[-1]
-        place = np.nan_to_num(np.clip(edge - self.lowest, 0, num_bins), nan=0.0)
-        if not num_bins:
-            return np.zeros(self.shape)
-        whole = np.minimum(place.astype(np.int64), num_bins - 1)[..., None]
-        below = np.take_along_axis(np.cumsum(self.counts, axis=-1), whole, -1)[..., 0]
-        inside = np.take_along_axis(self.counts, whole, -1)[..., 0]
-        result: Floats = below - inside * (1.0 - (place - whole[..., 0]))
-        return result
+        return self._below(_edge(exponent, scale, self.shape))
 
     def flushed(self, scale: ArrayLike = 1.0, to: NumberFormat = FP16) -> Floats:
         """Nonzero elements that one rounding to a format makes zero. Values of exactly half the smallest subnormal
@@ -142,16 +141,30 @@ class Sketch:
     def overflow(self, scale: ArrayLike = 1.0, to: NumberFormat = FP16) -> tuple[Floats, Floats]:
         """Finite elements that a format cannot hold, as bounds (least, most).
 
-        The bin in which the format ends is counted in the second, unless the largest magnitude says that nothing in it
-        is too large; where that is too large, the first is at least 1.
+        Whole bins are counted, so these are bounds at any scale. They are (0, 0) where the largest magnitude says that
+        nothing is too large, and at least 1 where it says that something is.
         """
-        limit, top = to.overflows_at, math.frexp(to.overflows_at)[1] - 1
-        with np.errstate(over="ignore"):
-            too_large = self.absmax * np.asarray(scale, np.float64) >= limit
+        top = math.frexp(to.overflows_at)[1] - 1
+        with np.errstate(over="ignore", invalid="ignore"):
+            largest = self.absmax * np.asarray(scale, np.float64)
+        too_large = largest >= to.overflows_at if to.tie_overflows else largest > to.overflows_at
         nonzero = self.nonzero
-        least = nonzero - self.below(top + 1, scale)
-        most = np.where(too_large, nonzero - self.below(top, scale), least)
-        return np.where(too_large, np.maximum(least, 1.0), least), most
+        least = nonzero - self._below(np.ceil(_edge(top + 1, scale, self.shape)))
+        most = nonzero - self._below(np.floor(_edge(top, scale, self.shape)))
+        unknown = np.isnan(most)
+        least = np.where(too_large, np.maximum(least, 1.0), 0.0)
+        return np.where(unknown, np.nan, least), np.where(unknown, np.nan, np.where(too_large, most, 0.0))
+
+    def _below(self, edge: Floats) -> Floats:
+        """How many elements lie below 2^edge."""
+        num_bins = self.counts.shape[-1]
+        place = np.nan_to_num(np.clip(edge - self.lowest, 0, num_bins), nan=0.0)
+        if not num_bins:
+            return np.where(np.isnan(edge), np.nan, 0.0)
+        whole = np.minimum(place.astype(np.int64), num_bins - 1)[..., None]
+        below = np.take_along_axis(np.cumsum(self.counts, axis=-1), whole, -1)[..., 0]
+        inside = np.take_along_axis(self.counts, whole, -1)[..., 0]
+        return np.where(np.isnan(edge), np.nan, below - inside * (1.0 - (place - whole[..., 0])))
 
     def would_flush_share(self, scale: ArrayLike = DEFAULT_SCALE, to: NumberFormat = FP16) -> Floats:
         """Flushed / nonzero finite: a prediction, from a gradient that has *not* been through the format. Read on a
@@ -192,7 +205,8 @@ def excess_zero_share(zeros: ArrayLike, n: ArrayLike, structural: ArrayLike) -> 
     """
     z, all_elements, s = (np.asarray(a, np.float64) for a in (zeros, n, structural))
     excess = share(np.maximum(z - s, 0.0), all_elements - s)
-    return np.where(np.isnan(s), np.nan, np.where(all_elements <= s, 0.0, excess))
+    # Where everything is structural nothing is left that could be lost; of no element at all nothing is known.
+    return np.where(np.isnan(s) | (all_elements == 0), np.nan, np.where(all_elements <= s, 0.0, excess))
 
 
 def share(part: ArrayLike, whole: ArrayLike) -> Floats:
@@ -225,6 +239,14 @@ def stack(sketches: Sequence[Sketch]) -> Sketch:
 def merge(sketches: Sequence[Sketch]) -> Sketch:
     """The sum of sketches of one shape; of none, the empty one."""
     return stack(sketches).merged(0) if sketches else Sketch.empty()
+
+
+def _edge(exponent: float, scale: ArrayLike, shape: tuple[int, ...]) -> Floats:
+    """exponent - log2(scale), without error where the scale is a power of two."""
+    fraction, whole = np.frexp(np.broadcast_to(np.asarray(scale, np.float64), shape))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        edge: Floats = exponent - (whole - 1 + np.log2(2 * fraction))
+    return edge
 
 
 def _with_bins(sketch: Sketch, lowest: int, counts: Ints) -> Sketch:
