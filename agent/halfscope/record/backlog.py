@@ -1,13 +1,15 @@
 """Encoded records on their way to the journal, held while it cannot be written.
 
-Must not import torch or numpy. Invariant: order is kept, and of what is dropped for want of memory only points are,
-each time leaving a `Gap` that counts them.
+Must not import torch or numpy. Invariant: order is kept, and of what is dropped for want of memory only sketches and
+then points are, each run of them leaving a `Gap` that counts them.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
 
 from halfscope.record.journal import Gap
 
@@ -16,23 +18,54 @@ MAX_BYTES = 32 * 1024 * 1024
 WRITE_BYTES = 1024 * 1024
 """Most bytes handed to the journal at once: well below a segment."""
 
+Kind = Literal["kept", "points", "sketches"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A record and what it is; all but `kept` may be dropped."""
+
+    index: int
+    """How many were appended before it."""
+    record: bytes | Gap
+    kind: Kind
+    count: int
+    """How many points or sketches it holds."""
+
+    @property
+    def num_bytes(self) -> int:
+        return 100 if isinstance(self.record, Gap) else len(self.record)
+
+
+@dataclass(slots=True)
+class _Dropped:
+    """A run of records of one kind that were dropped."""
+
+    index: int
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, held: _Held) -> None:
+        for name, count in (("records", 1), (held.kind, held.count), ("bytes", held.num_bytes)):
+            self.counts[name] = self.counts.get(name, 0) + count
+
 
 class Backlog:
     """A queue of records, and of marks that are called when all before them is written."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._records: deque[tuple[bytes | Gap, int]] = deque()
+        self._records: deque[_Held] = deque()
         self._marks: deque[tuple[int, Callable[[], object]]] = deque()
         self._max_bytes = max_bytes
         self._num_bytes = 0
         self._num_appended = 0
-        self._num_written = 0
         self._num_in_head = 0
 
-    def append(self, record: bytes | Gap, *, num_points: int = 0) -> None:
-        """Add a record; with `num_points` above 0 it is one that may be dropped."""
-        self._records.append((record, num_points))
-        self._num_bytes += _size(record)
+    def append(self, record: bytes | Gap, *, num_points: int = 0, num_sketches: int = 0) -> None:
+        """Add a record; with `num_points` or `num_sketches` above 0 it is one that may be dropped."""
+        kind: Kind = "sketches" if num_sketches else "points" if num_points else "kept"
+        held = _Held(self._num_appended, record, kind, num_sketches or num_points)
+        self._records.append(held)
+        self._num_bytes += held.num_bytes
         self._num_appended += 1
 
     def mark(self, written: Callable[[], object]) -> None:
@@ -44,53 +77,57 @@ class Backlog:
         """The oldest records, as many as one write takes."""
         head: list[bytes | Gap] = []
         num_bytes = 0
-        for record, _ in self._records:
-            num_bytes += _size(record)
+        for held in self._records:
+            num_bytes += held.num_bytes
             if head and num_bytes > WRITE_BYTES:
                 break
-            head.append(record)
+            head.append(held.record)
         self._num_in_head = len(head)
         return head
 
     def pop_head(self) -> None:
         """The records of the last `head` are written."""
         for _ in range(self._num_in_head):
-            record, _ = self._records.popleft()
-            self._num_bytes -= _size(record)
-        self._num_written += self._num_in_head
+            self._num_bytes -= self._records.popleft().num_bytes
         self._num_in_head = 0
         self._call_marks()
 
     def bound(self, now_us: int) -> None:
-        """Drop the oldest points where all takes too much memory."""
-        if self._num_bytes <= self._max_bytes:
-            return
-        kept: deque[tuple[bytes | Gap, int]] = deque()
-        num_records = num_points = num_bytes = 0
-        gap_at = 0
-        for record, points in self._records:
-            # Down to three quarters, so that this walk is not taken for every record that follows.
-            if points and self._num_bytes - num_bytes > self._max_bytes * 3 // 4:
-                if not num_records:
-                    gap_at = len(kept)
-                num_records, num_points, num_bytes = num_records + 1, num_points + points, num_bytes + _size(record)
-            else:
-                kept.append((record, points))
+        """Drop the oldest sketches, and where that is not enough the oldest points, where all takes too much
+        memory."""
+        kinds: tuple[Kind, ...] = ("sketches", "points")
+        for kind in kinds:
+            if self._num_bytes > self._max_bytes:
+                # Down to three quarters, so that this walk is not taken for every record that follows.
+                self._drop(kind, self._max_bytes * 3 // 4, now_us)
+
+    def _drop(self, kind: Kind, max_bytes: int, now_us: int) -> None:
+        """Of one kind the oldest, until no more than so many bytes are left."""
+        kept: deque[_Held] = deque()
+        run: _Dropped | None = None
+        for held in self._records:
+            if held.kind == kind and self._num_bytes > max_bytes:
+                run = run or _Dropped(held.index)
+                run.add(held)
+                self._num_bytes -= held.num_bytes
+                continue
+            if run is not None and self._num_bytes <= max_bytes:
+                kept.append(_gap(run, now_us))
+                run = None
+            kept.append(held)
+        if run is not None:
+            kept.append(_gap(run, now_us))
+        kept = deque(sorted(kept, key=lambda held: held.index))
+        self._num_bytes = sum(held.num_bytes for held in kept)
         self._records = kept
-        self._num_bytes -= num_bytes
-        self._num_written += num_records
-        if num_records:
-            counts = {"records": num_records, "points": num_points, "bytes": num_bytes}
-            kept.insert(gap_at, (Gap(reason="journal could not be written", time_us=now_us, counts=counts), 0))
-            self._num_written -= 1
 
     def _call_marks(self) -> None:
-        while self._marks and self._marks[0][0] <= self._num_written:
+        while self._marks and (not self._records or self._records[0].index >= self._marks[0][0]):
             self._marks.popleft()[1]()
 
     def __len__(self) -> int:
         return len(self._records)
 
 
-def _size(record: bytes | Gap) -> int:
-    return 100 if isinstance(record, Gap) else len(record)
+def _gap(run: _Dropped, now_us: int) -> _Held:
+    return _Held(run.index, Gap(reason="journal could not be written", time_us=now_us, counts=run.counts), "kept", 0)

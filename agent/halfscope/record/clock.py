@@ -22,6 +22,10 @@ class Phase(Enum):
     """Its update is over; it stays open for annotations until the next attempt begins."""
 
 
+FRESH, OPEN, COMPLETE = Phase.FRESH, Phase.OPEN, Phase.COMPLETE
+"""As names of the module: looking a member up in its enum takes several times as long."""
+
+
 class StepClock:
     """Counts attempts to update, skipped ones included."""
 
@@ -34,21 +38,22 @@ class StepClock:
             on_close: told the number of each completed attempt when the next one begins.
         """
         self.step = start_step
-        self.phase = Phase.FRESH
+        self.phase = FRESH
         self._on_close = on_close
         self._annotates_first: bool | None = None
 
     def begin(self) -> None:
         """Work of an attempt begins: backward, `scale()`, `unscale_`, an optimizer step. Closes a completed one
         first."""
-        if self.phase is Phase.COMPLETE:
+        if self.phase is COMPLETE:
             self._next()
-        self.phase = Phase.OPEN
+        self.phase = OPEN
 
     def complete(self) -> None:
         """The current attempt's update is over."""
-        self.begin()
-        self.phase = Phase.COMPLETE
+        if self.phase is COMPLETE:
+            self._next()
+        self.phase = COMPLETE
 
     def annotate(self) -> None:
         """`run.step` was called: it speaks of the open or the just completed attempt.
@@ -57,16 +62,16 @@ class StepClock:
         attempt has its annotation already, and this one is for the next.
         """
         if self._annotates_first is None:
-            self._annotates_first = self.phase is Phase.FRESH
-        if self._annotates_first and self.phase is Phase.COMPLETE:
+            self._annotates_first = self.phase is FRESH
+        if self._annotates_first and self.phase is COMPLETE:
             self._next()
 
     def end(self) -> None:
         """The run is over: closes a completed attempt. One that never completed is no attempt."""
-        if self.phase is Phase.COMPLETE:
+        if self.phase is COMPLETE:
             self._next()
 
     def _next(self) -> None:
         self._on_close(self.step)
         self.step += 1
-        self.phase = Phase.FRESH
+        self.phase = FRESH

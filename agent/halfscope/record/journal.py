@@ -76,6 +76,7 @@ class JournalWriter:
         self._segment: int | None = None
         self._segment_size = 0
         self._broken = False
+        self._without_sketches: set[int] = set()
 
     @property
     def is_open(self) -> bool:
@@ -163,7 +164,8 @@ class JournalWriter:
         data, next_seq, digest = _frames([*self._heads(), *records], self.next_seq, self._digest)
         data = segment.pack_header(header) + data
         path = self._place.segment(self.next_seq)
-        quota.make_room(self._place, self._quota_bytes - max(len(data), self._segment_bytes))
+        room_bytes = self._quota_bytes - max(len(data), self._segment_bytes)
+        quota.make_room(self._place, room_bytes, self._without_sketches)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         try:
             write_all(descriptor, data)

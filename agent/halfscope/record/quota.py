@@ -1,7 +1,8 @@
 """Room for a journal: what goes first when its quota is used up.
 
-First the oldest acknowledged segments go. Then the oldest unacknowledged ones are condensed: their points are
-replaced by `Lost` records that name the range and count what was in it, while events, facts and declarations stay.
+First the oldest acknowledged segments go. Then the unacknowledged ones are condensed, the oldest first: their sketches
+are replaced by `Lost` records that name the range and count what was in it, and where that is not enough their points
+too, while events, facts and declarations stay.
 Must not import torch or numpy. Invariant: nothing unacknowledged leaves without a `Lost` in its place.
 """
 
@@ -16,13 +17,17 @@ from halfscope.record.acks import read_acks
 from halfscope.record.layout import StreamPlace, write_atomically
 from halfscope.wire.codec import decode_record, encode
 from halfscope.wire.errors import DecodeError
-from halfscope.wire.messages import Lost, Points
+from halfscope.wire.messages import Lost, Points, Sketches
 
 REASON = "journal quota"
 
 
-def make_room(place: StreamPlace, room_bytes: int) -> None:
+def make_room(place: StreamPlace, room_bytes: int, without_sketches: set[int] | None = None) -> None:
     """Bring all segments below `room_bytes` together, as far as that can be done without losing events.
+
+    Args:
+        without_sketches: first seqs of segments that were relieved of their sketches; grows. Reading a whole journal
+            for that again each time would hold up the thread that writes it.
 
     Raises:
         OSError: the directory cannot be written.
@@ -39,14 +44,19 @@ def make_room(place: StreamPlace, room_bytes: int) -> None:
             if sum(sizes.values()) <= room_bytes:
                 return
     # Never the last one: it is open for appending, and what is appended would go to a file that has no name any more.
-    for first_seq in sorted(sizes)[:-1]:
-        sizes[first_seq] = condense(place.segment(first_seq), first_seq)
-        if sum(sizes.values()) <= room_bytes:
-            return
+    relieved = without_sketches if without_sketches is not None else set()
+    for kinds in (Sketches,), (Sketches, Points):
+        for first_seq in sorted(sizes)[:-1]:
+            if kinds == (Sketches,) and first_seq in relieved:
+                continue
+            sizes[first_seq] = condense(place.segment(first_seq), kinds)
+            relieved.add(first_seq)
+            if sum(sizes.values()) <= room_bytes:
+                return
 
 
-def condense(path: Path, first_seq: int) -> int:
-    """Replace the points of a segment by `Lost` records; everything else stays where it is in the sequence.
+def condense(path: Path, kinds: tuple[type[Sketches | Points], ...] = (Sketches, Points)) -> int:
+    """Replace records of some kinds in a segment by `Lost` records; everything else stays where it is in the sequence.
 
     Returns:
         The size of the segment now, in bytes.
@@ -55,7 +65,7 @@ def condense(path: Path, first_seq: int) -> int:
     header, at = segment.read_header(data)
     if header is None:
         return len(data)  # damaged: its reader reports what is missing; a new header would hide that
-    frames = b"".join(segment.pack(seq, payload) for seq, payload in _condensed(_frames(data, at)))
+    frames = b"".join(segment.pack(seq, payload) for seq, payload in _condensed(_frames(data, at), kinds))
     condensed = segment.pack_header(header) + frames
     if len(condensed) < len(data):
         write_atomically(path, condensed)
@@ -71,11 +81,13 @@ def _frames(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:
         found = segment.find_frame(data, frame.end)
 
 
-def _condensed(frames: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Runs of points as one `Lost` each, merged with a `Lost` of the quota that is there already."""
+def _condensed(
+    frames: Iterator[tuple[int, bytes]], kinds: tuple[type[Sketches | Points], ...]
+) -> Iterator[tuple[int, bytes]]:
+    """Runs of such records as one `Lost` each, merged with a `Lost` of the quota that is there already."""
     run: Lost | None = None
     for seq, payload in frames:
-        dropped = _as_lost(seq, payload)
+        dropped = _as_lost(seq, payload, kinds)
         if dropped is None:
             if run is not None:
                 yield run.first_seq, encode(run)
@@ -91,18 +103,21 @@ def _condensed(frames: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes
         yield run.first_seq, encode(run)
 
 
-def _as_lost(seq: int, payload: bytes) -> Lost | None:
+def _as_lost(seq: int, payload: bytes, kinds: tuple[type[Sketches | Points], ...]) -> Lost | None:
     try:
         record = decode_record(payload)
     except DecodeError:
         return None  # of a later version: not ours to judge, kept
     if isinstance(record, Lost):
         return record if record.reason == REASON else None
-    if not isinstance(record, Points):
+    if not isinstance(record, kinds):
         return None
-    num_points = sum(len(column.values) // 8 for column in record.columns)
-    time_us = int.from_bytes(record.times_us[:8], "little", signed=True)
-    counts = {"points": num_points, "bytes": len(payload)}
+    if isinstance(record, Sketches):
+        time_us, counts = record.time_us, {"sketches": len(record.lids) // 4}
+    else:
+        time_us = int.from_bytes(record.times_us[:8], "little", signed=True)
+        counts = {"points": sum(len(column.values) // 8 for column in record.columns)}
+    counts["bytes"] = len(payload)
     return Lost(first_seq=seq, last_seq=seq, reason=REASON, time_us=time_us, counts=counts)
 
 

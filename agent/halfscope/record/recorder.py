@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,8 +26,12 @@ from halfscope.record.journal import SEGMENT_BYTES, Gap, JournalWriter
 from halfscope.record.layout import StreamPlace, make_directory
 from halfscope.record.plain import bounded, text
 from halfscope.record.ring import MAX_POINTS_PER_RECORD, Ring, Row, to_points
+from halfscope.record.sketches import LayerTable, SketchFrame
 from halfscope.wire.codec import encode
-from halfscope.wire.messages import Declare, End, Event, Facts, Series, Start, StreamInfo
+from halfscope.wire.messages import Declare, End, Event, Facts, Layer, Layers, Series, Start, StreamInfo
+
+if TYPE_CHECKING:
+    from halfscope.sketch import Sketch
 
 log = logging.getLogger("halfscope")
 
@@ -43,6 +47,8 @@ MAX_EVENT_BYTES = 64 * 1024
 MAX_FACTS_BYTES = 1024 * 1024
 """Names of all parameters travel as a fact; the largest models have tens of thousands."""
 SERIES_PER_RECORD = 4096
+MAX_SKETCH_BYTES = 64 * 1024 * 1024
+"""Sketches in memory that the journal thread has not come to yet; one frame is taken whatever its size."""
 MAX_NAMES = 64
 """Most names one event carries in `where`."""
 
@@ -102,6 +108,10 @@ class Recorder:
         self._series: list[Series] = []
         self._sids: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
         self._sids_lock = threading.Lock()
+        self._layers = LayerTable()
+        self._num_sketch_bytes_in = self._num_sketch_bytes_out = 0
+        """Given to the ring, and taken from it: each is counted by one thread alone."""
+        self._num_dropped_sketches = self._num_told_dropped_sketches = 0
         self._journal = JournalWriter(place, info, self._heads, quota_bytes=quota_bytes, segment_bytes=segment_bytes)
         self._offline = False
         self._write_again_at = 0.0
@@ -154,6 +164,43 @@ class Recorder:
         else:  # no record is larger than the wire takes
             for at in range(0, len(values), MAX_POINTS_PER_RECORD):
                 self._ring.row((step, time_us, values[at : at + MAX_POINTS_PER_RECORD]))
+
+    def layers(self, layers: Sequence[Layer]) -> None:
+        """Declares layers; each number (`lid`) once, before the first sketch of it."""
+        if self._closed:
+            return
+        for part in self._layers.add(layers):
+            self._ring.append(Layers(layers=part))
+
+    def sketches(
+        self,
+        step: int,
+        time_us: int,
+        *,
+        point: str,
+        clipped: str,
+        scale: float,
+        lids: Sequence[int],
+        sketches: Sketch,
+    ) -> None:
+        """Sketches of several layers' gradients at one step.
+
+        They are packed by the journal thread: the caller does not change them afterwards.
+
+        Args:
+            scale: the loss scale that the step used; NaN without a scaler.
+            lids: the layer of each; those that were not declared are left out.
+            sketches: a stack of shape (len(lids),).
+        """
+        if self._closed:
+            return
+        frame = SketchFrame(step, time_us, point, clipped, scale, lids, sketches)
+        waiting = self._num_sketch_bytes_in - self._num_sketch_bytes_out
+        if waiting and waiting + frame.num_bytes > MAX_SKETCH_BYTES:
+            self._num_dropped_sketches += len(lids)
+            return
+        self._num_sketch_bytes_in += frame.num_bytes
+        self._ring.append(frame)
 
     def event(
         self,
@@ -231,7 +278,8 @@ class Recorder:
     def _heads(self) -> list[bytes]:
         series = list(self._series)
         snapshots = (series[at : at + SERIES_PER_RECORD] for at in range(0, len(series), SERIES_PER_RECORD))
-        return [self._start, *(encode(Declare(series=part)) for part in snapshots)]
+        layers = (encode(Layers(layers=part)) for part in self._layers.snapshot())
+        return [self._start, *(encode(Declare(series=part)) for part in snapshots), *layers]
 
     def _run(self) -> None:
         while True:
@@ -259,9 +307,18 @@ class Recorder:
                 self._encode_rows(item)
             elif isinstance(item, _Mark):
                 self._backlog.mark(item.written.set)
+            elif isinstance(item, SketchFrame):
+                self._num_sketch_bytes_out += item.num_bytes
+                for record in item.records(self._layers):
+                    self._backlog.append(encode(record), num_sketches=len(record.lids) // 4)
             else:
-                assert isinstance(item, Declare | Event | Facts | End)
+                assert isinstance(item, Declare | Layers | Event | Facts | End)
                 self._backlog.append(encode(item))
+        num_sketches = self._num_dropped_sketches - self._num_told_dropped_sketches
+        if num_sketches:
+            self._num_told_dropped_sketches += num_sketches
+            counts = {"sketches": num_sketches}
+            self._backlog.append(Gap(reason="memory for sketches full", time_us=_now_us(), counts=counts))
         num_rows, num_points = self._ring.take_dropped()
         if num_rows:
             counts = {"rows": num_rows, "points": num_points}

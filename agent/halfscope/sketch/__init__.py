@@ -1,4 +1,5 @@
-"""Exponent sketches, shared by agent and server: the algebra, the sketch of an array, and which zeros are structural.
+"""Exponent sketches, shared by agent and server: the algebra, the sketch of an array, which zeros are
+structural, and how sketches travel.
 
 Must not import torch.
 """
@@ -13,6 +14,7 @@ from halfscope.sketch.algebra import (
     stack,
 )
 from halfscope.sketch.array import ArraySketcher, of_array
+from halfscope.sketch.packing import pack, unpack
 from halfscope.sketch.structural import structural_zeros
 
 __all__ = [
@@ -23,7 +25,9 @@ __all__ = [
     "headroom",
     "merge",
     "of_array",
+    "pack",
     "share",
     "stack",
     "structural_zeros",
+    "unpack",
 ]

@@ -113,10 +113,12 @@ class Sketch:
 
     def shifted(self, log2: int) -> Sketch:
         """The sketch of every element times 2^log2: exact, nothing is rounded."""
+        with np.errstate(over="ignore", under="ignore"):
+            powers = {"sum": log2, "sumsq": 2 * log2, "absmax": log2, "absmin_nonzero": log2}
+            moments = {name: np.ldexp(getattr(self, name), power) for name, power in powers.items()}
         return Sketch(
-            n=self.n, zeros=self.zeros, nan=self.nan, pos_inf=self.pos_inf, neg_inf=self.neg_inf,
-            sum=np.ldexp(self.sum, log2), sumsq=np.ldexp(self.sumsq, 2 * log2), absmax=np.ldexp(self.absmax, log2),
-            absmin_nonzero=np.ldexp(self.absmin_nonzero, log2), lowest=self.lowest + log2, counts=self.counts,
+            n=self.n, zeros=self.zeros, nan=self.nan, pos_inf=self.pos_inf, neg_inf=self.neg_inf, **moments,
+            lowest=self.lowest + log2, counts=self.counts,
         )  # fmt: skip
 
     # ---- what rounding once to a format does, at a scale ----------------------------------------

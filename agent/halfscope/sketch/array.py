@@ -122,7 +122,7 @@ class ArraySketcher:
         table = _Table([array.size for array in arrays], _DOUBLE if is_double else _SINGLE)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             self._count(table, arrays, None if is_exact else divide_by)
-        return table.sketch(exponent - 1 if is_exact else 0)
+        return table.sketch().shifted(1 - exponent) if is_exact else table.sketch()
 
     def _count(self, table: _Table, arrays: Sequence[Array], divide_by: float | None) -> None:
         group: list[tuple[int, Array]] = []
@@ -249,13 +249,12 @@ class _Table:
         self._absmax[row] = np.maximum(self._absmax[row], largest)
         self._absmin[row] = np.minimum(self._absmin[row], smallest)
 
-    def sketch(self, divided_log2: int) -> Sketch:
-        """Everything counted, divided by 2^k."""
+    def sketch(self) -> Sketch:
+        """Everything counted."""
         return Sketch(
             n=self._n, zeros=self._zeros, nan=self._nan, pos_inf=self._pos_inf, neg_inf=self._neg_inf,
-            sum=np.ldexp(self.sum, -divided_log2), sumsq=np.ldexp(self.sumsq, -2 * divided_log2),
-            absmax=np.ldexp(self._absmax, -divided_log2), absmin_nonzero=np.ldexp(self._absmin, -divided_log2),
-            lowest=self._lowest - divided_log2, counts=self._counts,
+            sum=self.sum, sumsq=self.sumsq, absmax=self._absmax, absmin_nonzero=self._absmin,
+            lowest=self._lowest, counts=self._counts,
         )  # fmt: skip
 
 

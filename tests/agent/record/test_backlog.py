@@ -67,3 +67,40 @@ def test_a_mark_is_not_lost_with_what_is_dropped() -> None:
     assert called == []
     drained(backlog)
     assert called == ["flushed"]
+
+
+def test_sketches_give_way_before_points() -> None:
+    """The oldest of them, wherever they stand; points stay while that is enough."""
+    backlog = Backlog(max_bytes=1200)
+    for index in range(8):
+        backlog.append(b"p" * 100, num_points=1)
+        backlog.append(bytes([index]) * 100, num_sketches=3)
+    called: list[str] = []
+    backlog.mark(lambda: called.append("flushed"))
+    backlog.bound(now_us=0)
+    assert called == []
+    records = drained(backlog)
+    gap = records[1]
+    assert isinstance(gap, Gap)
+    assert gap.counts == {"records": 7, "sketches": 21, "bytes": 700}
+    assert [record for record in records if record is not gap] == [b"p" * 100] * 8 + [bytes([7]) * 100]
+    assert called == ["flushed"]
+
+
+def test_points_give_way_when_there_are_no_more_sketches() -> None:
+    """A gap for each kind, each where its first record stood."""
+    backlog = Backlog(max_bytes=1000)
+    backlog.append(b"event")
+    for _ in range(10):
+        backlog.append(b"p" * 100, num_points=2)
+    for _ in range(3):
+        backlog.append(b"s" * 100, num_sketches=5)
+    backlog.bound(now_us=0)
+    event, points, *middle, sketches = drained(backlog)
+    assert event == b"event"
+    assert isinstance(points, Gap)
+    assert isinstance(sketches, Gap)
+    assert set(middle) == {b"p" * 100}
+    assert points.counts["points"] == 2 * (10 - len(middle))
+    assert sketches.counts["sketches"] == 15
+    assert len(middle) * 100 <= 750

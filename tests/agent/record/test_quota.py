@@ -12,7 +12,7 @@ from halfscope.record.layout import StreamPlace
 from halfscope.record.quota import REASON, condense, make_room
 from halfscope.record.reader import MISSING, read_stream
 from halfscope.wire.codec import encode
-from halfscope.wire.messages import Column, Event, Lost, Points, StreamInfo
+from halfscope.wire.messages import Column, Event, Lost, Points, Sketches, StreamInfo
 
 QUOTA_BYTES = 20_000
 
@@ -29,6 +29,16 @@ def points(step: int) -> bytes:
             steps=struct.pack("<q", step), times_us=struct.pack("<q", step * 10), columns=[Column(sid=0, values=values)]
         )
     )
+
+
+def sketches(step: int) -> bytes:
+    return encode(
+        Sketches(
+            step=step, time_us=step, point="step", clipped="no", scale=1.0, lids=struct.pack("<2I", 0, 1),
+            counts=bytes(80), moments=bytes(64), lowest=bytes(4), num_bins=struct.pack("<2H", 50, 50),
+            bins=bytes(100), width=1,
+        )
+    )  # fmt: skip
 
 
 def event(step: int) -> bytes:
@@ -94,9 +104,9 @@ def test_condensing_twice_changes_nothing(place: StreamPlace) -> None:
     writer.open()
     writer.append([points(step) for step in range(5)] + [event(5)] + [points(6)])
     writer.close()
-    condense(place.segment(0), 0)
+    condense(place.segment(0))
     once = place.segment(0).read_bytes()
-    condense(place.segment(0), 0)
+    condense(place.segment(0))
     assert place.segment(0).read_bytes() == once
     assert [type(record) for _, record in read_stream(place)] == [Lost, Event, Lost]
 
@@ -123,3 +133,40 @@ def test_the_segment_that_is_written_is_never_condensed(place: StreamPlace) -> N
     writer.append([event(10)])
     writer.close()
     assert [type(record) for _, record in read_stream(place)] == [Points] * 10 + [Event]
+
+
+def test_sketches_go_before_points(place: StreamPlace) -> None:
+    """While giving up sketches is enough, every point stays; each sketch is there or counted."""
+    writer = JournalWriter(place, StreamInfo(), list, quota_bytes=QUOTA_BYTES, segment_bytes=2000)
+    writer.open()
+    for number in range(60):
+        writer.append([points(number), sketches(number), event(number)])
+    writer.close()
+    assert size(place) <= QUOTA_BYTES
+    found = [record for _, record in read_stream(place)]
+    assert [record.step for record in found if isinstance(record, Event)] == list(range(60))
+    assert sum(isinstance(record, Points) for record in found) == 60
+    lost = [record for record in found if isinstance(record, Lost)]
+    assert sum(record.counts["sketches"] for record in lost) + 2 * sum(isinstance(r, Sketches) for r in found) == 120
+    assert lost
+    assert all("points" not in record.counts for record in lost)
+
+
+def test_a_segment_relieved_of_sketches_is_not_read_for_them_again(
+    place: StreamPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each new segment would cost a reading of the whole journal."""
+    read: list[tuple[Path, object]] = []
+
+    def counted(path: Path, kinds: tuple[type[Sketches | Points], ...]) -> int:
+        read.append((path, kinds))
+        return condense(path, kinds)
+
+    monkeypatch.setattr("halfscope.record.quota.condense", counted)
+    writer = JournalWriter(place, StreamInfo(), list, quota_bytes=QUOTA_BYTES, segment_bytes=2000)
+    writer.open()
+    for number in range(100):
+        writer.append([points(number), sketches(number)])
+    writer.close()
+    for_sketches = [path for path, kinds in read if kinds == (Sketches,)]
+    assert len(for_sketches) == len(set(for_sketches)) > 3

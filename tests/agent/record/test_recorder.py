@@ -9,12 +9,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from halfscope.record.errors import StreamBusyError
 from halfscope.record.layout import StreamPlace
 from halfscope.record.reader import read_info, read_stream
 from halfscope.record.recorder import Recorder
-from halfscope.wire.messages import Declare, End, Event, Facts, Lost, Points, Record, Series, Start, StreamInfo
+from halfscope.sketch import ArraySketcher, Sketch, unpack
+from halfscope.wire.messages import (
+    Declare,
+    End,
+    Event,
+    Facts,
+    Layer,
+    Layers,
+    Lost,
+    Points,
+    Record,
+    Series,
+    Sketches,
+    Start,
+    StreamInfo,
+)
 
 RUN = "01jabcdefghjkmnp"
 STREAM = "00112233445566ff"
@@ -221,3 +237,113 @@ def test_an_offline_run_is_marked_before_there_is_anything_to_ship(tmp_path: Pat
     recorder = open_recorder(tmp_path, offline=True)
     assert recorder.place.offline_mark.exists()
     recorder.close(None)
+
+
+# ---- layers and sketches ----------------------------------------------------------------------------------
+
+
+def some_sketches(num_layers: int) -> Sketch:
+    rng = np.random.default_rng(num_layers)
+    return ArraySketcher()([rng.standard_normal(rng.integers(0, 50)).astype(np.float32) for _ in range(num_layers)])
+
+
+def give(recorder: Recorder, step: int, lids: list[int], sketches: Sketch) -> None:
+    recorder.sketches(step, step * 10, point="unscale", clipped="no", scale=512.0, lids=lids, sketches=sketches)
+
+
+def assert_same(one: Sketch, other: Sketch) -> None:
+    for name in ("n", "zeros", "nan", "pos_inf", "neg_inf", "sum", "sumsq", "absmax", "absmin_nonzero"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    one, other = one.trimmed(), other.trimmed()
+    assert one.lowest == other.lowest
+    np.testing.assert_array_equal(one.counts, other.counts)
+
+
+def test_sketches_are_written_behind_their_layers(tmp_path: Path) -> None:
+    """In the order given, bit for bit, with the step's scale beside them."""
+    recorder = open_recorder(tmp_path)
+    recorder.layers([Layer(0, "a.weight", [3, 4], "float32"), Layer(1, "a.bias", [3], "float32")])
+    sketches = some_sketches(2)
+    recorder.event("before", 7, time_us=1)
+    give(recorder, 7, [1, 0], sketches)
+    recorder.close(None)
+    _, layers, event, record = records(tmp_path)
+    assert layers == Layers(layers=[Layer(0, "a.weight", [3, 4], "float32"), Layer(1, "a.bias", [3], "float32")])
+    assert isinstance(event, Event)
+    assert isinstance(record, Sketches)
+    assert (record.step, record.time_us, record.point, record.clipped, record.scale, record.of) == (
+        7, 70, "unscale", "no", 512.0, "grad",
+    )  # fmt: skip
+    lids, found = unpack(record)
+    assert lids.tolist() == [1, 0]
+    assert_same(found, sketches)
+
+
+def test_a_large_frame_is_several_records(tmp_path: Path) -> None:
+    """No record holds more than 512 layers; together they are the frame."""
+    recorder = open_recorder(tmp_path)
+    recorder.layers([Layer(lid, f"layer.{lid}") for lid in range(1300)])
+    sketches = some_sketches(1300)
+    give(recorder, 3, list(range(1300)), sketches)
+    recorder.close(None)
+    found = [record for record in records(tmp_path) if isinstance(record, Sketches)]
+    assert [len(record.lids) // 4 for record in found] == [512, 512, 276]
+    for part, record in enumerate(found):
+        lids, unpacked = unpack(record)
+        assert lids.tolist() == list(range(1300))[part * 512 : part * 512 + 512]
+        assert_same(unpacked, sketches[part * 512 : part * 512 + 512])
+
+
+def test_layers_are_declared_once_as_servers_take_them_and_stand_at_the_head_of_each_segment(tmp_path: Path) -> None:
+    """A name that servers refuse would cost every sketch."""
+    recorder = open_recorder(tmp_path, segment_bytes=2000)
+    recorder.layers([Layer(0, "", [1] * 40, "d" * 99), Layer(1, "a\x00" + "b" * 600), Layer(70_000, "beyond")])
+    recorder.layers([Layer(1, "again"), Layer(2, "c")])
+    give(recorder, 0, [0, 70_000, 2], some_sketches(3))
+    for step in range(40):
+        recorder.event("filler", step, attributes={"text": "x" * 100})
+        if step % 5 == 0:
+            recorder.flush(10.0)
+    recorder.close(None)
+    bounded = [Layer(0, "unnamed", [1] * 32, "d" * 64), Layer(1, "a\ufffd" + "b" * 498), Layer(2, "c")]
+    declared = [record.layers for record in records(tmp_path) if isinstance(record, Layers)]
+    assert declared.count(bounded[:2]) == declared.count(bounded[2:]) == 1
+    heads = [layers for layers in declared if layers not in (bounded[:2], bounded[2:])]
+    assert len(heads) > 3
+    assert all(layers == bounded for layers in heads)
+    (record,) = [record for record in records(tmp_path) if isinstance(record, Sketches)]
+    assert unpack(record)[0].tolist() == [0, 2]
+
+
+def test_sketches_beyond_the_memory_for_them_are_dropped_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the journal thread is stuck; afterwards sketches are taken again."""
+    sketches = some_sketches(3)
+    num_bytes = sketches.counts.nbytes + 3 * 72
+    monkeypatch.setattr("halfscope.record.recorder.MAX_SKETCH_BYTES", 2 * num_bytes)
+    recorder = open_recorder(tmp_path)
+    recorder.layers([Layer(lid, f"layer.{lid}") for lid in range(3)])
+    recorder.flush(10.0)
+    let_go = recorder._ring.drain
+    monkeypatch.setattr(recorder._ring, "drain", lambda: iter(()))
+    for step in range(5):
+        give(recorder, step, [0, 1, 2], sketches)
+    monkeypatch.setattr(recorder._ring, "drain", let_go)
+    assert recorder.flush(10.0)
+    give(recorder, 9, [0, 1, 2], sketches)
+    recorder.close(None)
+    found = records(tmp_path)
+    assert [record.step for record in found if isinstance(record, Sketches)] == [0, 1, 9]
+    (lost,) = [record for record in found if isinstance(record, Lost)]
+    assert lost.counts == {"sketches": 9}
+    assert lost.reason == "memory for sketches full"
+
+
+def test_nothing_is_recorded_after_the_end(tmp_path: Path) -> None:
+    """Layers and sketches of a closed recorder go nowhere."""
+    recorder = open_recorder(tmp_path)
+    recorder.close(None)
+    recorder.layers([Layer(0, "late")])
+    give(recorder, 0, [0], some_sketches(1))
+    assert [type(record) for record in records(tmp_path)] == [Start]

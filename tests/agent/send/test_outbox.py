@@ -399,7 +399,7 @@ def test_a_segment_condensed_while_its_batches_are_under_way_is_no_fork(new_jour
     outbox = open_outbox(journal.place)
     ship(outbox, model, acknowledge=False)
     journal.writer.close()
-    condense(journal.place.segment(0), 0)
+    condense(journal.place.segment(0))
     take_up(new_journal, journal.place, heads=[]).write(1)
     ship(outbox, model)
     outbox.close()

@@ -24,6 +24,8 @@ from halfscope.wire.messages import (
     Facts,
     Gone,
     Hello,
+    Layer,
+    Layers,
     Live,
     Lost,
     Points,
@@ -31,6 +33,7 @@ from halfscope.wire.messages import (
     Refuse,
     Series,
     ServerFrame,
+    Sketches,
     Start,
     StreamInfo,
     Welcome,
@@ -64,6 +67,28 @@ RECORDS: dict[str, Record] = {
             Column(sid=0, values=struct.pack("<3d", float("inf"), -0.0, 5e-324)),
             Column(sid=1, values=NAN_WITH_PAYLOAD, rows=struct.pack("<I", 2)),
         ],
+    ),
+    "layers": Layers(
+        layers=[
+            Layer(lid=0, name="block.3.mlp.fc2.weight", shape=[4, 2], dtype="float32"),
+            Layer(lid=1, name="head.bias", shape=[], dtype="bfloat16"),
+        ]
+    ),
+    "sketches": Sketches(
+        step=20,
+        time_us=21,
+        point="unscale",
+        clipped="no",
+        scale=65536.0,
+        lids=struct.pack("<2I", 1, 0),
+        # The second layer: 8 elements, of which 1 is zero, 1 NaN, and 6 lie in the bins of 2^-3, 2^-1 and 2^0.
+        counts=struct.pack("<10q", 1, 0, 0, 0, 1, 8, 1, 1, 0, 0),
+        moments=struct.pack("<8d", 0.0, 0.0, 0.0, float("inf"), -1.5, 2.25, 1.0, 0.125),
+        lowest=struct.pack("<2h", 0, -3),
+        num_bins=struct.pack("<2H", 0, 4),
+        bins=struct.pack("<4H", 3, 0, 2, 1),
+        width=2,
+        of="grad",
     ),
     "event": Event(
         kind="skip",
