@@ -144,7 +144,8 @@ def create_token(store: CredentialStore, name: str, *, now_us: int) -> str:
 
 
 def revoke_tokens(store: CredentialStore, name: str) -> int:
-    """Makes all tokens of a name worthless at once; returns how many they were.
+    """Lets nobody in with any token of a name from now on; returns how many they were. What is connected already stays
+    so until it ends.
 
     Raises:
         NotFound: there is none of this name.

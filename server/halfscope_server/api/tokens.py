@@ -91,5 +91,5 @@ def list_tokens(services: ServicesNow) -> KnownTokens:
 
 @router.delete("/{name:path}")
 def revoke_token(name: Annotated[str, Path()], services: ServicesNow) -> Revoked:
-    """Make all tokens of a name worthless."""
+    """Revoke all tokens of a name."""
     return Revoked(revoked=revoke_tokens(services.store, name))

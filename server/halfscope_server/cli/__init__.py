@@ -221,7 +221,7 @@ def token_list_command(
 
 @token_app.command("revoke")
 def token_revoke_command(name: TokenName, server: Server = "", database_url: DatabaseUrl = None) -> None:
-    """Revoke a token: it is worthless at once."""
+    """Revoke a token: from now on nobody gets in with it."""
     with _reported():
         from halfscope_server.cli import tokens
 
