@@ -15,10 +15,11 @@ from typing import Any
 import sqlalchemy as sa
 from halfscope.wire.messages import Batch, Gone, Refuse
 
-from halfscope_server.store import cursors, events, managing, plain, runs, schema
+from halfscope_server.store import cursors, events, layers, managing, plain, runs, schema
+from halfscope_server.store.checks import BadBatch
 from halfscope_server.store.cursors import Advance, Key, StreamState
 from halfscope_server.store.engine import Database
-from halfscope_server.store.records import BadBatch, Decoded, decode_batch
+from halfscope_server.store.records import Decoded, decode_batch
 from halfscope_server.store.types import Applied, CommitResult
 
 MAX_REMEMBERED = 4096
@@ -38,14 +39,17 @@ class _Plan:
     next: int
     digest: bytes
     sids: dict[int, int]
+    lids: dict[int, int]
 
     def take(self, batch: Batch) -> None:
         """Decode the batch that comes next; raises BadBatch."""
-        decoded = decode_batch(batch, digest=self.digest, sids=self.sids)
+        decoded = decode_batch(batch, digest=self.digest, sids=self.sids, lids=self.lids)
         self.decoded.append(decoded)
         self.next, self.digest = decoded.end_seq, batch.digest
         if decoded.declared:
             self.sids = self.sids | {sid: series_id for sid, (series_id, _) in decoded.declared.items()}
+        if decoded.layers:
+            self.lids = self.lids | {lid: layer_id for lid, (layer_id, _) in decoded.layers.items()}
 
     @property
     def ended(self) -> tuple[str, int | None]:
@@ -110,7 +114,7 @@ class Committer:
             state = self._state(key, epoch=max(batch.epoch for batch in own))
             if state is None:
                 continue  # the answer says whether it was deleted or never there
-            plan = _Plan(state=state, next=state.next, digest=state.digest, sids=state.sids)
+            plan = _Plan(state=state, next=state.next, digest=state.digest, sids=state.sids, lids=state.lids)
             for batch in own:
                 if batch.epoch != state.epoch:
                     outcome.refused.append(_fenced(batch, state.epoch))
@@ -211,7 +215,7 @@ class Committer:
             state = plan.state
             ended, ended_us = plan.ended
             started = plan.started
-            state.next, state.digest, state.sids = plan.next, plan.digest, plan.sids
+            state.next, state.digest, state.sids, state.lids = plan.next, plan.digest, plan.sids, plan.lids
             state.started, state.ended, state.ended_us = started, ended, ended_us
             self.remember(state)
             steps = [d for d in plan.decoded if d.first_step is not None and d.last_step is not None]
@@ -224,6 +228,7 @@ class Committer:
                     last_step=max((d.last_step for d in steps if d.last_step is not None), default=None),
                     num_points=sum(d.num_points for d in plan.decoded),
                     num_events=sum(len(d.events) + len(d.lost) + len(d.ends) for d in plan.decoded),
+                    num_sketches=sum(d.num_sketches for d in plan.decoded),
                     series_ids=frozenset().union(*(d.series_ids for d in plan.decoded)),
                 )
             )
@@ -263,18 +268,19 @@ def _advance(plan: _Plan) -> Advance:
         started=plan.started,
         ended=ended,
         ended_us=ended_us,
-        num_segments=sum(1 for decoded in plan.decoded if decoded.points),
+        num_segments=sum(1 for decoded in plan.decoded if decoded.is_measured),
     )
 
 
 def _write_rows(connection: sa.Connection, moved: Sequence[_Plan], now_us: int) -> None:
-    """Everything but the cursors. All take the tables in one order: stream, run, series, segment, event."""
+    """Everything but the cursors. All take the tables in one order: stream, run, series, layer, segment, event."""
     by_run: dict[str, list[runs.Brought]] = {}
     for plan in moved:
         brought = runs.Brought(state=plan.state, decoded=plan.decoded, ended=plan.ended[0])
         by_run.setdefault(plan.state.run_id, []).append(brought)
     event_rows = runs.apply(connection, by_run, now_us=now_us)
     _series_rows(connection, moved)
+    layers.insert(connection, [(plan.state, decoded) for plan in moved for decoded in plan.decoded if decoded.layers])
     segments = [
         {
             "run_id": plan.state.run_id,
@@ -288,7 +294,7 @@ def _write_rows(connection: sa.Connection, moved: Sequence[_Plan], now_us: int) 
         }
         for plan in moved
         for decoded in plan.decoded
-        if decoded.points
+        if decoded.is_measured
     ]
     if segments:
         connection.execute(_SEGMENT, segments)

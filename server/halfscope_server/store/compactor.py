@@ -1,8 +1,8 @@
-"""Segments into chunks: the open chunk of a stream is rewritten with what came since, and sealed when it is full.
+"""Segments into chunks and tiles: the open ones of a stream are rewritten with what came since, and sealed when full.
 
-Owns the `chunk` and `series_chunk` tables. Reads only the store, never the writer's memory. Invariant: one stream is
-compacted in one transaction that moves `compacted` by compare-and-set, so a process killed at any point leaves every
-point in exactly one place.
+Owns the `chunk` and `series_chunk` tables; `tiling` has those of sketches. Reads only the store, never the writer's
+memory. Invariant: one stream is compacted in one transaction that moves `compacted` by compare-and-set, so a process
+killed at any point leaves every point and sketch in exactly one place.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
+from halfscope.wire.messages import Points
 
-from halfscope_server.store import rollups, schema
+from halfscope_server.store import rollups, schema, tiling
 from halfscope_server.store.block import Block, Collector, SeriesColumn
 from halfscope_server.store.cursors import Key
 from halfscope_server.store.engine import Database
@@ -28,9 +29,9 @@ from halfscope_server.store.packing import (
     unpack_axis,
     unpack_values,
 )
-from halfscope_server.store.records import points_of
+from halfscope_server.store.records import measured_of
 from halfscope_server.store.rollups import COARSE_WIDTH, FINE_WIDTH
-from halfscope_server.store.tails import sids_of
+from halfscope_server.store.tails import SketchCollector, sids_of
 
 MAX_SEGMENTS = 256
 """Segments of one stream after which they are merged: a read decodes no more than about that many."""
@@ -126,16 +127,27 @@ def _compact_stream(connection: sa.Connection, key: Key) -> bool:
         .order_by(segment.c.first_seq)
         .limit(MAX_SEGMENTS)
     ).all()
-    _write_chunks(connection, held, _merged(connection, held, segments))
+    sketches = SketchCollector()
+    _write_chunks(connection, held, _merged(connection, held, segments, sketches))
+    for kind in sketches.kinds:
+        cells = sketches.cells(kind)
+        assert cells is not None, "a kind is of at least one record"
+        tiling.add(connection, held, kind, cells)
     upto = segments[-1].last_seq + 1
     _finish(connection, held, upto=upto, num_segments=len(segments))
     return True
 
 
 def _merged(
-    connection: sa.Connection, held: sa.Row[Any], segments: Sequence[sa.Row[*tuple[Any, ...]]]
+    connection: sa.Connection,
+    held: sa.Row[Any],
+    segments: Sequence[sa.Row[*tuple[Any, ...]]],
+    sketches: SketchCollector,
 ) -> list[_Finished]:
-    """The open chunk and the segments, cut into full chunks and a last one that stays open."""
+    """The open chunk and the segments' points, cut into full chunks and a last one that stays open.
+
+    Sketches that lie between the points are put aside for the tiles.
+    """
     sids = sids_of(connection, held.run_id, held.stream)
     first_seq, collector = _open_chunk(connection, held)
     if first_seq is None:
@@ -143,8 +155,11 @@ def _merged(
     finished = []
     full_at_rows = SEAL_STEPS
     for row in segments:
-        for points in points_of(row.body, row.raw_bytes):
-            collector.add(points, sids)
+        for record in measured_of(row.body, row.raw_bytes):
+            if isinstance(record, Points):
+                collector.add(record, sids)
+            else:
+                sketches.add(record)
         if collector.num_rows < full_at_rows:
             continue
         missing = SEAL_STEPS - collector.num_steps()

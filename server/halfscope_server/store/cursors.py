@@ -33,6 +33,9 @@ _CURSOR = (
 _SIDS = sa.select(schema.stream_series.c.sid, schema.stream_series.c.series_id).where(
     schema.stream_series.c.run_id == sa.bindparam("b_run"), schema.stream_series.c.stream == sa.bindparam("b_stream")
 )
+_LIDS = sa.select(schema.stream_layer.c.lid, schema.stream_layer.c.layer_id).where(
+    schema.stream_layer.c.run_id == sa.bindparam("b_run"), schema.stream_layer.c.stream == sa.bindparam("b_stream")
+)
 _ADVANCE = (
     sa.update(stream)
     .where(
@@ -72,6 +75,8 @@ class StreamState:
     ended_us: int | None
     sids: dict[int, int] = field(default_factory=dict)
     """sid -> series_id of what the stream has declared."""
+    lids: dict[int, int] = field(default_factory=dict)
+    """lid -> layer_id, likewise."""
 
     @property
     def key(self) -> Key:
@@ -111,6 +116,7 @@ def load(connection: sa.Connection, key: Key) -> StreamState | None:
         ended=row.ended,
         ended_us=row.ended_us,
         sids={found.sid: found.series_id for found in connection.execute(_SIDS, names)},
+        lids={found.lid: found.layer_id for found in connection.execute(_LIDS, names)},
     )
 
 

@@ -23,9 +23,13 @@ _TABLES_OF_A_RUN = (
     schema.run,
     schema.series,
     schema.stream_series,
+    schema.layer,
+    schema.stream_layer,
     schema.segment,
     schema.chunk,
     schema.series_chunk,
+    schema.slab,
+    schema.tile,
     schema.event,
 )
 """In the order in which group commits take them."""

@@ -56,11 +56,11 @@ def pack_values(column: SeriesColumn, *, level: int) -> bytes:
     rows = b""
     if column.rows is not None:
         flags |= _HAS_ROWS
-        rows = _compress(_shuffled(np.diff(column.rows, prepend=0).astype("<i4")), level)
-    narrow = _as_float32(column.values)
+        rows = compress(shuffled(np.diff(column.rows, prepend=0).astype("<i4")), level)
+    narrow = as_float32(column.values)
     if narrow is not None:
         flags |= _IS_FLOAT32
-    values = _compress(_shuffled(column.values if narrow is None else narrow), level)
+    values = compress(shuffled(column.values if narrow is None else narrow), level)
     return _VALUES_HEAD.pack(flags, len(rows)) + rows + values
 
 
@@ -68,10 +68,10 @@ def unpack_values(data: bytes) -> SeriesColumn:
     """What `pack_values` was given."""
     flags, rows_bytes = _VALUES_HEAD.unpack_from(data)
     view = memoryview(data)[_VALUES_HEAD.size :]
-    values = _unshuffled(_codecs.decompress(view[rows_bytes:]), "<f4" if flags & _IS_FLOAT32 else "<f8")
+    values = unshuffled(_codecs.decompress(view[rows_bytes:]), "<f4" if flags & _IS_FLOAT32 else "<f8")
     rows = None
     if flags & _HAS_ROWS:
-        rows = np.cumsum(_unshuffled(_codecs.decompress(view[:rows_bytes]), "<i4"), dtype=np.int64)
+        rows = np.cumsum(unshuffled(_codecs.decompress(view[:rows_bytes]), "<i4"), dtype=np.int64)
     return SeriesColumn(rows=rows, values=values.astype(np.float64))
 
 
@@ -80,7 +80,7 @@ def pack_axis(axis: Axis, *, level: int) -> bytes:
     deltas = np.diff(axis.steps)
     stride = int(deltas[0]) if len(deltas) else 1
     is_even = bool((deltas == stride).all())
-    steps = b"" if is_even else _compress(_shuffled(deltas), level)
+    steps = b"" if is_even else compress(shuffled(deltas), level)
     times, is_narrow = _deltas(axis.times_us)
     head = _AXIS_HEAD.pack(
         (0 if is_even else _HAS_STEPS) | (_IS_INT32 if is_narrow else 0),
@@ -90,7 +90,7 @@ def pack_axis(axis: Axis, *, level: int) -> bytes:
         int(axis.times_us[0]),
         len(steps),
     )
-    return head + steps + _compress(_shuffled(times), level)
+    return head + steps + compress(shuffled(times), level)
 
 
 def unpack_axis(data: bytes) -> Axis:
@@ -98,12 +98,12 @@ def unpack_axis(data: bytes) -> Axis:
     flags, num_rows, first_step, stride, first_us, steps_bytes = _AXIS_HEAD.unpack_from(data)
     view = memoryview(data)[_AXIS_HEAD.size :]
     if flags & _HAS_STEPS:
-        steps = _summed(_unshuffled(_codecs.decompress(view[:steps_bytes]), "<i8"), first_step)
+        steps = _summed(unshuffled(_codecs.decompress(view[:steps_bytes]), "<i8"), first_step)
     elif stride:
         steps = np.arange(first_step, first_step + stride * num_rows, stride, dtype=np.int64)
     else:
         steps = np.full(num_rows, first_step, np.int64)
-    times = _unshuffled(_codecs.decompress(view[steps_bytes:]), "<i4" if flags & _IS_INT32 else "<i8")
+    times = unshuffled(_codecs.decompress(view[steps_bytes:]), "<i4" if flags & _IS_INT32 else "<i8")
     return Axis(steps=steps, times_us=_summed(times, first_us))
 
 
@@ -127,12 +127,12 @@ def pack_buckets(buckets: Buckets, *, width: int, level: int) -> bytes:
         )
     ).astype("<i4")
     floats = np.concatenate((buckets.minimum, buckets.maximum, buckets.first, buckets.last))
-    narrow = _as_float32(floats)
+    narrow = as_float32(floats)
     times, is_narrow = _deltas(buckets.time_us)
     flags = (0 if narrow is None else _IS_FLOAT32) | (_IS_INT32 if is_narrow else 0)
     head = _BUCKETS_HEAD.pack(len(start), width, int(buckets.bucket[0]), int(buckets.time_us[0]), flags)
     columns = (integers, times, floats if narrow is None else narrow, buckets.total)
-    return _compress(head + b"".join(_shuffled(column) for column in columns), level)
+    return compress(head + b"".join(shuffled(column) for column in columns), level)
 
 
 def unpack_buckets(data: bytes) -> Buckets:
@@ -144,7 +144,7 @@ def unpack_buckets(data: bytes) -> Buckets:
     def taken(dtype: str, num_values: int) -> NDArray[Any]:
         nonlocal at
         at += num_values * int(dtype[-1])
-        return _unshuffled(raw[at - num_values * int(dtype[-1]) : at], dtype)
+        return unshuffled(raw[at - num_values * int(dtype[-1]) : at], dtype)
 
     integers = taken("<i4", 8 * num_buckets).astype(np.int64).reshape(8, num_buckets)
     times = taken("<i4" if flags & _IS_INT32 else "<i8", num_buckets - 1)
@@ -176,7 +176,7 @@ def unpack_buckets(data: bytes) -> Buckets:
     )
 
 
-def _as_float32(values: Float64s) -> NDArray[np.float32] | None:
+def as_float32(values: Float64s) -> NDArray[np.float32] | None:
     """The values as float32, or None where any of them would come back with other bits."""
     with np.errstate(all="ignore"):
         narrow = values.astype("<f4")
@@ -199,11 +199,13 @@ def _summed(deltas: NDArray[Any], first: int) -> Int64s:
     return result
 
 
-def _shuffled(values: NDArray[Any]) -> bytes:
+def shuffled(values: NDArray[Any]) -> bytes:
+    """Byte k of all numbers side by side; the array must be contiguous."""
     return values.view("u1").reshape(-1, values.itemsize).T.tobytes()
 
 
-def _unshuffled(data: bytes | memoryview, dtype: str) -> NDArray[Any]:
+def unshuffled(data: bytes | memoryview, dtype: str) -> NDArray[Any]:
+    """What `shuffled` was given, flat."""
     # Plane by plane: eight times as fast as letting numpy transpose, whose inner loop is as short as a number.
     size = int(dtype[-1])
     planes = np.frombuffer(data, "u1").reshape(size, -1)
@@ -213,5 +215,11 @@ def _unshuffled(data: bytes | memoryview, dtype: str) -> NDArray[Any]:
     return result.reshape(-1).view(dtype)
 
 
-def _compress(data: bytes, level: int) -> bytes:
+def compress(data: bytes, level: int) -> bytes:
+    """As a zstd frame of this thread's own context."""
     return _codecs.compress[level](data)
+
+
+def decompress(data: bytes | memoryview) -> bytes:
+    """What `compress` was given."""
+    return _codecs.decompress(data)

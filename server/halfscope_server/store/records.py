@@ -16,7 +16,33 @@ import msgspec
 import numpy as np
 from halfscope.wire.codec import chain, decode_record, unpack_body
 from halfscope.wire.errors import WireError
-from halfscope.wire.messages import Batch, Column, Declare, End, Event, Facts, Lost, Points, Record, Series, Start
+from halfscope.wire.messages import (
+    Batch,
+    Column,
+    Declare,
+    End,
+    Event,
+    Facts,
+    Layer,
+    Layers,
+    Lost,
+    Points,
+    Record,
+    Series,
+    Sketches,
+    Start,
+)
+
+from halfscope_server.store.checks import (
+    MAX_KIND_CHARS,
+    MAX_NAME_CHARS,
+    MAX_STEP,
+    MAX_TIME_US,
+    BadBatch,
+    check_kind,
+    check_number,
+)
+from halfscope_server.store.sketch_records import check_layer, check_sketches, layer_id
 
 MAX_RECORDS = 65_536
 """Records of one batch: a body of millions of empty records would hold up everybody's acks."""
@@ -26,19 +52,9 @@ FEW_ROWS = 64
 """Up to so many rows plain integers are quicker than arrays; a frame of 200 ms mostly has fewer."""
 MAX_SERIES = 65_536
 """Series of one stream."""
-MAX_NAME_CHARS = 512
 MAX_LABELS = 16
-MAX_KIND_CHARS = 64
-MAX_STEP = 1 << 53
-"""Steps are drawn on an axis of float64."""
-MAX_TIME_US = 1 << 56
-"""Year 4253: keeps differences of times inside int64."""
 
 SEVERITIES = ("info", "warning", "critical")
-
-
-class BadBatch(Exception):
-    """A batch that cannot be taken; the text says why."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +65,8 @@ class Decoded:
     starts: list[tuple[int, Start]] = field(default_factory=list)
     declared: dict[int, tuple[int, Series]] = field(default_factory=dict)
     """sid -> (series_id, declaration) of series that are new to the stream."""
+    layers: dict[int, tuple[int, Layer]] = field(default_factory=dict)
+    """lid -> (layer_id, declaration) of layers that are new to the stream."""
     points: list[Points] = field(default_factory=list)
     events: list[tuple[int, Event]] = field(default_factory=list)
     facts: list[Facts] = field(default_factory=list)
@@ -57,12 +75,33 @@ class Decoded:
     first_step: int | None = None
     last_step: int | None = None
     num_points: int = 0
+    num_sketches: int = 0
     series_ids: set[int] = field(default_factory=set)
 
     @property
     def end_seq(self) -> int:
         """The first seq after the batch."""
         return self.batch.first + self.batch.count
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it holds points or sketches, which are kept in the batch's own bytes."""
+        return bool(self.points) or self.num_sketches > 0
+
+    def saw_steps(self, first: int, last: int) -> None:
+        """Widen the extent in steps."""
+        if self.first_step is None or first < self.first_step:
+            self.first_step = first
+        if self.last_step is None or last > self.last_step:
+            self.last_step = last
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the stream has declared so far, this batch included."""
+
+    sids: dict[int, int]
+    lids: dict[int, int]
 
 
 def series_id(name: str, labels: Mapping[str, str]) -> int:
@@ -71,13 +110,16 @@ def series_id(name: str, labels: Mapping[str, str]) -> int:
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 1
 
 
-def decode_batch(batch: Batch, *, digest: bytes, sids: Mapping[int, int]) -> Decoded:
+def decode_batch(
+    batch: Batch, *, digest: bytes, sids: Mapping[int, int], lids: Mapping[int, int] | None = None
+) -> Decoded:
     """Decode and check a batch.
 
     Args:
         batch: as received.
         digest: the stream's digest chain just before it.
         sids: sid -> series_id of the series that the stream has declared so far.
+        lids: lid -> layer_id of the layers that it has declared; None: none.
 
     Raises:
         BadBatch: anything in it is not as agreed.
@@ -85,7 +127,7 @@ def decode_batch(batch: Batch, *, digest: bytes, sids: Mapping[int, int]) -> Dec
     decoded = Decoded(batch=batch)
     if not 1 <= batch.count <= MAX_TIME_US or not 0 <= batch.first <= MAX_TIME_US:
         raise BadBatch(f"a batch of {batch.count} records from seq {batch.first}; expected at least 1, from 0 on")
-    known = dict(sids)
+    known = _Known(dict(sids), dict(lids or ()))
     seq = batch.first
     try:
         for num_records, payload in enumerate(unpack_body(batch.body, batch.raw_bytes)):
@@ -109,38 +151,44 @@ def decode_batch(batch: Batch, *, digest: bytes, sids: Mapping[int, int]) -> Dec
     return decoded
 
 
-def points_of(batch_body: bytes, raw_bytes: int) -> Iterator[Points]:
-    """The `Points` records of a body that was checked when it was taken in."""
+def measured_of(batch_body: bytes, raw_bytes: int) -> Iterator[Points | Sketches]:
+    """The `Points` and `Sketches` records of a body that was checked when it was taken in."""
     for payload in unpack_body(batch_body, raw_bytes):
         record = decode_record(payload)
-        if isinstance(record, Points):
+        if isinstance(record, Points | Sketches):
             yield record
 
 
-def _take(decoded: Decoded, record: Record, seq: int, known: dict[int, int]) -> None:
+def _take(decoded: Decoded, record: Record, seq: int, known: _Known) -> None:
     match record:
         case Points():
-            _take_points(decoded, record, known)
+            _take_points(decoded, record, known.sids)
+        case Sketches():
+            decoded.num_sketches += check_sketches(record, known.lids)
+            decoded.saw_steps(record.step, record.step)
         case Event():
             _check_event(record)
             decoded.events.append((seq, record))
         case Declare():
             for declaration in record.series:
-                _take_declaration(decoded, declaration, known)
+                _take_declaration(decoded, declaration, known.sids)
+        case Layers():
+            for layer in record.layers:
+                _take_layer(decoded, layer, known.lids)
         case Start():
-            _check_number("start_step", record.start_step, MAX_STEP)
-            _check_number("time_us", record.time_us, MAX_TIME_US)
+            check_number("start_step", record.start_step, MAX_STEP)
+            check_number("time_us", record.time_us, MAX_TIME_US)
             decoded.starts.append((seq, record))
         case Facts():
             decoded.facts.append(record)
         case Lost():
-            _check_number("first_seq", record.first_seq, MAX_TIME_US)
-            _check_number("last_seq", record.last_seq, MAX_TIME_US)
-            _check_number("time_us", record.time_us, MAX_TIME_US)
+            check_number("first_seq", record.first_seq, MAX_TIME_US)
+            check_number("last_seq", record.last_seq, MAX_TIME_US)
+            check_number("time_us", record.time_us, MAX_TIME_US)
             decoded.lost.append((seq, record))
         case End():
-            _check_number("step", record.step, MAX_STEP, lowest=-1)
-            _check_number("time_us", record.time_us, MAX_TIME_US)
+            check_number("step", record.step, MAX_STEP, lowest=-1)
+            check_number("time_us", record.time_us, MAX_TIME_US)
             decoded.ends.append((seq, record))
 
 
@@ -166,10 +214,7 @@ def _take_points(decoded: Decoded, points: Points, known: Mapping[int, int]) -> 
         decoded.num_points += num_rows * len(columns)
     decoded.series_ids.update([known[sid] for sid in sids])
     decoded.points.append(points)
-    if decoded.first_step is None or first_step < decoded.first_step:
-        decoded.first_step = first_step
-    if decoded.last_step is None or last_step > decoded.last_step:
-        decoded.last_step = last_step
+    decoded.saw_steps(first_step, last_step)
 
 
 def _check_axis(points: Points, num_rows: int) -> tuple[int, int]:
@@ -223,15 +268,20 @@ def _take_declaration(decoded: Decoded, declared: Series, known: dict[int, int])
         raise BadBatch(f"series number {declared.sid} is declared as {declared.name!r} and was something else before")
 
 
+def _take_layer(decoded: Decoded, declared: Layer, known: dict[int, int]) -> None:
+    check_layer(declared)
+    identity = layer_id(declared.name)
+    held = known.get(declared.lid)
+    if held is None:
+        known[declared.lid] = identity
+        decoded.layers[declared.lid] = (identity, declared)
+    elif held != identity:
+        raise BadBatch(f"layer number {declared.lid} is declared as {declared.name!r} and was something else before")
+
+
 def _check_event(event: Event) -> None:
-    if not 0 < len(event.kind) <= MAX_KIND_CHARS or "\x00" in event.kind:
-        raise BadBatch(f"an event kind of {len(event.kind)} characters; expected 1 to {MAX_KIND_CHARS}")
+    check_kind("an event kind", event.kind, least_chars=1)
     if event.severity not in SEVERITIES:
         raise BadBatch(f"an event of severity {event.severity[:20]!r}; expected one of {', '.join(SEVERITIES)}")
-    _check_number("step", event.step, MAX_STEP, lowest=-1)
-    _check_number("time_us", event.time_us, MAX_TIME_US)
-
-
-def _check_number(what: str, value: int, highest: int, *, lowest: int = 0) -> None:
-    if not lowest <= value <= highest:
-        raise BadBatch(f"{what} is {value}; expected {lowest} to {highest}")
+    check_number("step", event.step, MAX_STEP, lowest=-1)
+    check_number("time_us", event.time_us, MAX_TIME_US)

@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "r0001"
+REVISION = "r0002"
 """The newest migration; a database that says so needs no Alembic run (importing Alembic costs 0.3 s)."""
 
 metadata = MetaData()
@@ -92,8 +92,8 @@ stream = Table(
     Column("started", Boolean, nullable=False),
     Column("ended", String(32), nullable=False),
     Column("ended_us", BigInteger),
-    # Everything before `compacted` lies in chunks; from there on there are `num_hot` segments, the oldest taken in at
-    # `hot_since_us`.
+    # Everything before `compacted` lies in chunks and tiles; from there on there are `num_hot` segments, the oldest
+    # taken in at `hot_since_us`.
     Column("compacted", BigInteger, nullable=False),
     Column("num_hot", Integer, nullable=False),
     Column("hot_since_us", BigInteger),
@@ -130,6 +130,26 @@ stream_series = Table(
     _stream_id(),
     Column("sid", BigInteger, primary_key=True, autoincrement=False),
     Column("series_id", BigInteger, nullable=False),
+)
+
+layer = Table(
+    "layer",
+    metadata,
+    _run_id(),
+    Column("layer_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("place", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("dtype", Text, nullable=False),
+    Column("shape", LargeBinary, nullable=False),
+)
+
+stream_layer = Table(
+    "stream_layer",
+    metadata,
+    _run_id(),
+    _stream_id(),
+    Column("lid", Integer, primary_key=True, autoincrement=False),
+    Column("layer_id", BigInteger, nullable=False),
 )
 
 segment = Table(
@@ -182,6 +202,38 @@ series_chunk = Table(
     Column("rollup_4096", LargeBinary),
     Column("rollup_64", LargeBinary),
     Column("body", LargeBinary, nullable=False),
+)
+
+# The frames that a stream's tiles of one number share: up to 64 sketched steps. The highest number is the open one.
+slab = Table(
+    "slab",
+    metadata,
+    _run_id(),
+    Column("kind", String(64), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    _stream_id(),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("sealed", Boolean, nullable=False),
+    Column("num_frames", Integer, nullable=False),
+    Column("first_step", BigInteger, nullable=False),
+    Column("last_step", BigInteger, nullable=False),
+    Column("scales", LargeBinary, nullable=False),
+    Column("axis", LargeBinary, nullable=False),
+)
+
+# A band is 25 layers by their number within the stream. Moments before histograms, which are several times as large:
+# a heatmap of all layers reads no page of them.
+tile = Table(
+    "tile",
+    metadata,
+    _run_id(),
+    Column("kind", String(64), primary_key=True),
+    Column("band", Integer, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    _stream_id(),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("moments", LargeBinary, nullable=False),
+    Column("histograms", LargeBinary, nullable=False),
 )
 
 event = Table(

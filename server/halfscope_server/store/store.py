@@ -14,15 +14,31 @@ import sqlalchemy as sa
 from halfscope.wire.messages import Batch, Bye, Gone, Hello, Welcome
 
 from halfscope_server.errors import Unavailable
-from halfscope_server.store import compactor, contact, cursors, events, managing, plain, reading, runs, schema
+from halfscope_server.store import (
+    compactor,
+    contact,
+    cursors,
+    events,
+    frames,
+    layers,
+    managing,
+    plain,
+    reading,
+    runs,
+    schema,
+)
 from halfscope_server.store.committer import Committer
 from halfscope_server.store.engine import Database
+from halfscope_server.store.frames import FrameSelection
 from halfscope_server.store.reading import Selection
 from halfscope_server.store.tails import Tails
 from halfscope_server.store.types import (
     CommitResult,
     EventMarks,
     EventRow,
+    FrameMoments,
+    FrameSketches,
+    LayerRow,
     Points,
     Rollup,
     RunRow,
@@ -237,6 +253,83 @@ class Store:
                 attempt=attempt,
             )
             return reading.rollup(self._database, self._tails, wanted, width)
+
+    def layers(self, run_id: str) -> list[LayerRow]:
+        """The layers of a run, in the order of registration."""
+        with self._reading() as connection:
+            return layers.select(connection, run_id)
+
+    def count_frames(self, run_id: str, *, of: str = "grad") -> int:
+        """How many sketched steps there are, over all attempts and ranks."""
+        with self._translated():
+            return frames.count(self._database, self._tails, run_id, of)
+
+    def frame_kinds(self, run_id: str) -> list[str]:
+        """What kinds of tensors were sketched: `grad`."""
+        with self._translated():
+            return frames.kinds(self._database, self._tails, run_id)
+
+    def frame_moments(
+        self,
+        run_id: str,
+        *,
+        layer_ids: Sequence[int] | None = None,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        rank: int | None = None,
+        attempt: int | None = None,
+        of: str = "grad",
+    ) -> FrameMoments:
+        """What is kept beside the histograms, of many layers at once.
+
+        Args:
+            run_id: the run.
+            layer_ids: in the order wanted; None: all, in the order of registration. One that the run does not have is
+                present nowhere.
+            first_step: inclusive, like last_step.
+            last_step: None: no bound.
+            rank: None: all; frames of several ranks are frames of their own.
+            attempt: likewise.
+            of: kind of tensor.
+
+        Returns:
+            All frames there are in these bounds, also those in which none of the layers was sketched.
+        """
+        with self._translated():
+            wanted = FrameSelection(
+                run_id=run_id,
+                kind=of,
+                layer_ids=None if layer_ids is None else tuple(layer_ids),
+                first_step=first_step,
+                last_step=last_step,
+                rank=rank,
+                attempt=attempt,
+            )
+            return frames.moments(self._database, self._tails, wanted)
+
+    def frame_sketches(
+        self,
+        run_id: str,
+        layer_ids: Sequence[int] | None,
+        *,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        rank: int | None = None,
+        attempt: int | None = None,
+        of: str = "grad",
+    ) -> FrameSketches:
+        """The sketches of some layers; see `frame_moments`. Memory goes with frames x layers x bins x 8 bytes."""
+        with self._translated():
+            wanted = FrameSelection(
+                run_id=run_id,
+                kind=of,
+                layer_ids=None if layer_ids is None else tuple(layer_ids),
+                first_step=first_step,
+                last_step=last_step,
+                rank=rank,
+                attempt=attempt,
+            )
+            return frames.sketches(self._database, self._tails, wanted)
 
     def events(
         self,

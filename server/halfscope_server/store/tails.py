@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
+from halfscope.wire.messages import Points, Sketches
 
 from halfscope_server.store import schema
 from halfscope_server.store.block import Block, Collector
-from halfscope_server.store.records import points_of
+from halfscope_server.store.cells import Cells, join, of_records
+from halfscope_server.store.records import measured_of
 from halfscope_server.store.types import StreamRow
 
 MAX_TAIL_BYTES = 256 * 1024 * 1024
@@ -25,13 +27,48 @@ segment = schema.segment
 stream_series = schema.stream_series
 
 
+class SketchCollector:
+    """Sketch records of one stream as they arrive, laid flat only when they are asked for."""
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
+        self._waiting: dict[str, list[Sketches]] = {}
+        self._joined: dict[str, Cells] = {}
+
+    def add(self, record: Sketches) -> None:
+        """Append a record that was checked when it was taken in."""
+        self._waiting.setdefault(record.of, []).append(record)
+        self.num_bytes += len(record.lids) + len(record.counts) + len(record.moments) + len(record.bins)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of tensors there are."""
+        return sorted(self._waiting.keys() | self._joined.keys())
+
+    def cells(self, kind: str) -> Cells | None:
+        """Everything of one kind so far; None: there is none."""
+        waiting = self._waiting.pop(kind, None)
+        if waiting:
+            held = self._joined.get(kind)
+            new = of_records(waiting)
+            self.num_bytes -= sum(len(r.lids) + len(r.counts) + len(r.moments) + len(r.bins) for r in waiting)
+            self.num_bytes += new.num_bytes
+            self._joined[kind] = new if held is None else join([held, new])
+        return self._joined.get(kind)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Tail:
     compacted: int
     upto: int
     """First seq that is not in it yet."""
     collector: Collector = field(default_factory=Collector)
+    sketches: SketchCollector = field(default_factory=SketchCollector)
     sids: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.collector.num_bytes + self.sketches.num_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,22 +94,39 @@ class Tails:
             hot: the stream.
             series_ids: which series.
         """
-        key = (hot.row.run_id, hot.row.stream)
         # One lock for all: decoding holds the interpreter lock anyway, and readers of one stream must not decode it
         # twice.
         with self._lock:
-            tail = self._tails.get(key)
-            if tail is None or tail.compacted < hot.compacted:
-                tail = self._tails[key] = _Tail(compacted=hot.compacted, upto=hot.compacted)
-            elif tail.compacted > hot.compacted:
-                # This reader's snapshot is older than the last compaction: serve it, keep nothing.
-                tail = _Tail(compacted=hot.compacted, upto=hot.compacted)
-            else:
-                self._tails.move_to_end(key)
-            if tail.upto < hot.row.next:
-                _extend(connection, tail, hot)
+            return self._extended(connection, hot).collector.block(series_ids)
+
+    def cells(self, connection: sa.Connection, hot: HotStream, kind: str) -> Cells | None:
+        """The sketches of a stream's tail, likewise; None: it has none of this kind."""
+        with self._lock:
+            tail = self._extended(connection, hot)
+            found = tail.sketches.cells(kind)
             self._trim()
-            return tail.collector.block(series_ids)
+            return found
+
+    def kinds(self, connection: sa.Connection, hot: HotStream) -> list[str]:
+        """The kinds of tensors whose sketches the tail has."""
+        with self._lock:
+            return self._extended(connection, hot).sketches.kinds
+
+    def _extended(self, connection: sa.Connection, hot: HotStream) -> _Tail:
+        """The tail as the reader's snapshot has it, or newer."""
+        key = (hot.row.run_id, hot.row.stream)
+        tail = self._tails.get(key)
+        if tail is None or tail.compacted < hot.compacted:
+            tail = self._tails[key] = _Tail(compacted=hot.compacted, upto=hot.compacted)
+        elif tail.compacted > hot.compacted:
+            # This reader's snapshot is older than the last compaction: serve it, keep nothing.
+            tail = _Tail(compacted=hot.compacted, upto=hot.compacted)
+        else:
+            self._tails.move_to_end(key)
+        if tail.upto < hot.row.next:
+            _extend(connection, tail, hot)
+        self._trim()
+        return tail
 
     def forget(self, run_id: str) -> None:
         """Drop what is kept of a run that was deleted."""
@@ -81,9 +135,9 @@ class Tails:
                 del self._tails[key]
 
     def _trim(self) -> None:
-        total_bytes = sum(tail.collector.num_bytes for tail in self._tails.values())
+        total_bytes = sum(tail.num_bytes for tail in self._tails.values())
         while total_bytes > MAX_TAIL_BYTES and len(self._tails) > 1:
-            total_bytes -= self._tails.popitem(last=False)[1].collector.num_bytes
+            total_bytes -= self._tails.popitem(last=False)[1].num_bytes
 
 
 def _extend(connection: sa.Connection, tail: _Tail, hot: HotStream) -> None:
@@ -100,8 +154,11 @@ def _extend(connection: sa.Connection, tail: _Tail, hot: HotStream) -> None:
         .order_by(segment.c.first_seq)
     )
     for raw_bytes, body in found:
-        for points in points_of(body, raw_bytes):
-            tail.collector.add(points, tail.sids)
+        for record in measured_of(body, raw_bytes):
+            if isinstance(record, Points):
+                tail.collector.add(record, tail.sids)
+            else:
+                tail.sketches.add(record)
     tail.upto = row.next
 
 

@@ -26,14 +26,19 @@ def test_rename_and_tag(store: Store, begun: Make) -> None:
     assert not store.set_tags("nobody", [])
 
 
-def test_deleting_leaves_only_the_name(store: Store, begun: Make, make_points: Make) -> None:
+def test_deleting_leaves_only_the_name(
+    store: Store, begun: Make, make_points: Make, make_layers: Make, make_sketches: Make, make_cell: Make
+) -> None:
     """No row of any table but the note that it was there; other runs are untouched."""
     sender, other = begun(run_id="doomed"), begun(run_id="other")
     for one in (sender, other):
-        store.commit([one.batch(make_points([1], {0: [1]}), Event("skip", 1, 1))], now_us=2)
+        sketches = make_sketches(1, {0: make_cell([0.5, 2.0])})
+        batch = one.batch(make_points([1], {0: [1]}), Event("skip", 1, 1), make_layers("weight"), sketches)
+        assert not store.commit([batch], now_us=2).refused
     store.compact(now_us=10**15, budget_s=60)
     for one in (sender, other):
-        store.commit([one.batch(make_points([2], {0: [2]}))], now_us=2)
+        store.commit([one.batch(make_points([2], {0: [2]}), make_sketches(2, {0: make_cell([0.0])}))], now_us=2)
+        assert store.frame_moments(one.run_id).n.tolist() == [[2], [1]]
         assert store.points(one.run_id, store.series(one.run_id)[0].series_id).value.tolist() == [1.0, 2.0]
     assert store.delete_run("doomed", now_us=77)
     assert not store.delete_run("doomed", now_us=78)
@@ -41,6 +46,7 @@ def test_deleting_leaves_only_the_name(store: Store, begun: Make, make_points: M
     assert store.deleted_run("doomed") == ("a run", 77)
     assert store.deleted_run("other") is None
     assert store.get_run("doomed") is None
+    assert (store.layers("doomed"), store.count_frames("doomed"), store.count_frames("other")) == ([], 0, 2)
     database: Any = store._database
     with database.reading() as connection:
         for table in schema.metadata.sorted_tables:

@@ -22,14 +22,14 @@ from halfscope.wire.messages import (
     Series,
     Start,
 )
+from halfscope_server.store.checks import BadBatch
 from halfscope_server.store.records import (
     FEW_ROWS,
     MAX_RECORDS,
     MAX_ROWS,
-    BadBatch,
     Decoded,
     decode_batch,
-    points_of,
+    measured_of,
     series_id,
 )
 from hypothesis import given
@@ -191,4 +191,4 @@ def test_points_of_a_body_are_read_again_later(make_sender: Callable[..., Any]) 
     """Compaction and readers take the points and pass over the rest."""
     record = Points(int64s(1, 2), int64s(1, 2), [GOOD_COLUMN])
     batch = make_sender().batch(Facts(1, {}), record)
-    assert list(points_of(batch.body, batch.raw_bytes)) == [record]
+    assert list(measured_of(batch.body, batch.raw_bytes)) == [record]

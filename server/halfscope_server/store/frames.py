@@ -1,0 +1,301 @@
+"""The read path of sketches: the sketched steps of a run, out of tiles and unsealed segments, in one snapshot.
+
+Must not write. Invariant: what is read does not depend on what compaction did or how batches were cut; what one step
+measured in several records is one frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+
+from halfscope_server.store import layers, schema
+from halfscope_server.store.cells import Cells, Float64s, Int64s
+from halfscope_server.store.dense import Dense, Moments
+from halfscope_server.store.engine import Database
+from halfscope_server.store.reading import streams_of
+from halfscope_server.store.tails import Tails
+from halfscope_server.store.tiles import BAND_LAYERS, unpack_frames, unpack_histograms, unpack_moments
+from halfscope_server.store.types import FrameMoments, FrameSketches, StreamRow
+
+slab = schema.slab
+tile = schema.tile
+
+_NONE = np.full(1, -1)
+"""Columns of a stream that declared no layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameSelection:
+    """Which frames and layers are wanted. None: no bound; of layers: all, in the order of registration."""
+
+    run_id: str
+    kind: str
+    layer_ids: tuple[int, ...] | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    rank: int | None = None
+    attempt: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A stretch of one stream's frames: a slab, or the tail. A step stands in it once."""
+
+    row: StreamRow
+    number: int | None
+    """Of the slab; None: the tail."""
+    cells: Cells | None
+    """Of the tail."""
+    steps: Int64s
+    times_us: Int64s
+    scales: Float64s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Axis:
+    """The frames that were found."""
+
+    step: Int64s
+    time_us: Int64s
+    rank: NDArray[np.int32]
+    attempt: NDArray[np.int32]
+    scale: Float64s
+    frame_of: list[Int64s]
+    """For each part, the frame of each of its steps; -1: outside the wanted steps."""
+    is_shared: list[bool]
+    """For each part, whether another part has a step of the same frame: a record that came late."""
+
+
+def moments(database: Database, tails: Tails, wanted: FrameSelection) -> FrameMoments:
+    """Without the histograms, of which nothing is read."""
+    layer_ids, axis, dense = _read(database, tails, wanted, histograms=False)
+    return FrameMoments(**_common(layer_ids, axis, dense), **dense.columns)
+
+
+def sketches(database: Database, tails: Tails, wanted: FrameSelection) -> FrameSketches:
+    """With the histograms."""
+    layer_ids, axis, dense = _read(database, tails, wanted, histograms=True)
+    return FrameSketches(**_common(layer_ids, axis, dense), sketches=dense.sketch())
+
+
+def count(database: Database, tails: Tails, run_id: str, kind: str) -> int:
+    """How many frames there are, over all attempts and ranks."""
+    with database.reading() as connection:
+        parts = _parts(connection, tails, FrameSelection(run_id=run_id, kind=kind))
+    return sum(
+        len(np.unique(np.concatenate([part.steps for part in parts if part.row.stream == stream])))
+        for stream in {part.row.stream for part in parts}
+    )
+
+
+def kinds(database: Database, tails: Tails, run_id: str) -> list[str]:
+    """The kinds of tensors that were sketched."""
+    with database.reading() as connection:
+        found = set(connection.execute(sa.select(slab.c.kind).where(slab.c.run_id == run_id).distinct()).scalars())
+        for _, hot in list(streams_of(connection, run_id)):
+            if hot is not None:
+                found.update(tails.kinds(connection, hot))
+    return sorted(found)
+
+
+def _read(
+    database: Database, tails: Tails, wanted: FrameSelection, *, histograms: bool
+) -> tuple[tuple[int, ...], _Axis, Dense]:
+    with database.reading() as connection:
+        layer_ids = layers.ids(connection, wanted.run_id) if wanted.layer_ids is None else wanted.layer_ids
+        parts = _parts(connection, tails, wanted)
+        axis = _axis(parts, wanted)
+        dense = Dense(len(axis.step), len(layer_ids))
+        if not dense.num_frames or not dense.num_layers:
+            return layer_ids, axis, dense
+        column = {layer_id: at for at, layer_id in enumerate(layer_ids)}
+        declared = layers.by_stream(connection, wanted.run_id)
+        columns = {
+            stream: _columns({lid: column[one] for lid, one in lids.items() if one in column})
+            for stream, lids in declared.items()
+        }
+        rows = _tiles(connection, wanted, parts, columns, histograms=histograms)
+        for part, frame_of, is_shared in zip(parts, axis.frame_of, axis.is_shared, strict=True):
+            column_of = columns.get(part.row.stream, _NONE)
+            if part.cells is not None:
+                _put_tail(dense, part.cells, part, frame_of, column_of, histograms=histograms)
+            for row in rows.get((part.row.stream, part.number), ()):
+                _put_tile(dense, row, frame_of, column_of, is_first=not is_shared)
+    return layer_ids, axis, dense
+
+
+def _parts(connection: sa.Connection, tails: Tails, wanted: FrameSelection) -> list[_Part]:
+    """In the order (attempt, rank, stream, arrival)."""
+    streams = list(streams_of(connection, wanted.run_id, rank=wanted.rank, attempt=wanted.attempt))
+    slabs = _slabs(connection, wanted)
+    parts = []
+    for row, hot in streams:
+        for found in slabs.get(row.stream, ()):
+            axis, scales = unpack_frames(found.axis, found.scales)
+            parts.append(
+                _Part(
+                    row=row,
+                    number=found.number,
+                    cells=None,
+                    steps=axis.steps,
+                    times_us=axis.times_us,
+                    scales=scales,
+                )
+            )
+        cells = None if hot is None else tails.cells(connection, hot, wanted.kind)
+        if cells is not None:
+            steps, first = np.unique(cells.step_R, return_index=True)
+            parts.append(
+                _Part(
+                    row=row,
+                    number=None,
+                    cells=cells,
+                    steps=steps,
+                    times_us=cells.time_us_R[first],
+                    scales=cells.scale_R[first],
+                )
+            )
+    return parts
+
+
+def _slabs(connection: sa.Connection, wanted: FrameSelection) -> dict[str, list[sa.Row[Any]]]:
+    statement = sa.select(slab.c.stream, slab.c.number, slab.c.axis, slab.c.scales).where(*_where(slab, wanted))
+    found: dict[str, list[sa.Row[Any]]] = {}
+    for row in connection.execute(_within(statement, wanted).order_by(slab.c.attempt, slab.c.stream, slab.c.number)):
+        found.setdefault(row.stream, []).append(row)
+    return found
+
+
+def _where(table: sa.Table, wanted: FrameSelection) -> list[sa.ColumnElement[bool]]:
+    where = [table.c.run_id == wanted.run_id, table.c.kind == wanted.kind]
+    return where if wanted.attempt is None else [*where, table.c.attempt == wanted.attempt]
+
+
+def _within(statement: sa.Select[Any], wanted: FrameSelection) -> sa.Select[Any]:
+    if wanted.first_step is not None:
+        statement = statement.where(slab.c.last_step >= wanted.first_step)
+    if wanted.last_step is not None:
+        statement = statement.where(slab.c.first_step <= wanted.last_step)
+    return statement
+
+
+def _axis(parts: Sequence[_Part], wanted: FrameSelection) -> _Axis:
+    """The frames of all parts, each once: what came first says its time and its scale."""
+    if not parts:
+        none = np.empty(0, np.int64)
+        no_ranks = np.empty(0, np.int32)
+        return _Axis(
+            step=none, time_us=none, rank=no_ranks, attempt=no_ranks, scale=np.empty(0), frame_of=[], is_shared=[]
+        )
+    lengths = [len(part.steps) for part in parts]
+    step = np.concatenate([part.steps for part in parts])
+    streams = {key: at for at, key in enumerate(dict.fromkeys(part.row.stream for part in parts))}
+    stream = np.repeat([streams[part.row.stream] for part in parts], lengths)
+    rank = np.repeat(np.array([part.row.rank for part in parts], np.int32), lengths)
+    attempt = np.repeat(np.array([part.row.attempt for part in parts], np.int32), lengths)
+    inside = np.ones(len(step), bool)
+    if wanted.first_step is not None:
+        inside &= step >= wanted.first_step
+    if wanted.last_step is not None:
+        inside &= step <= wanted.last_step
+    kept = np.flatnonzero(inside)
+    order = kept[np.lexsort((stream[kept], rank[kept], step[kept], attempt[kept]))]
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = (step[order][1:] != step[order][:-1]) | (stream[order][1:] != stream[order][:-1])
+    frame = np.full(len(step), -1)
+    frame[order] = np.cumsum(is_new) - 1
+    first = order[is_new]
+    shared = np.zeros(len(step), bool)
+    shared[order] = np.bincount(frame[order], minlength=len(first))[frame[order]] > 1
+    ends = np.cumsum(lengths)[:-1]
+    return _Axis(
+        step=step[first],
+        time_us=np.concatenate([part.times_us for part in parts])[first],
+        rank=rank[first],
+        attempt=attempt[first],
+        scale=np.concatenate([part.scales for part in parts])[first],
+        frame_of=np.split(frame, ends),
+        is_shared=[bool(part.any()) for part in np.split(shared, ends)],
+    )
+
+
+def _columns(column_of: dict[int, int]) -> Int64s:
+    """lid -> column as an array; -1: not wanted."""
+    columns = np.full(max(column_of, default=-1) // BAND_LAYERS * BAND_LAYERS + BAND_LAYERS, -1)
+    columns[list(column_of)] = list(column_of.values())
+    return columns
+
+
+def _column(column_of: Int64s, lids: Int64s) -> Int64s:
+    """The column of each of some layers of a stream; -1: not wanted."""
+    inside = lids < len(column_of)
+    columns: Int64s = np.where(inside, column_of[np.where(inside, lids, 0)], -1)
+    return columns
+
+
+def _tiles(
+    connection: sa.Connection,
+    wanted: FrameSelection,
+    parts: Sequence[_Part],
+    columns: dict[str, Int64s],
+    *,
+    histograms: bool,
+) -> dict[tuple[str, int | None], list[sa.Row[Any]]]:
+    """The tiles that hold wanted layers, by stream and number of their slab."""
+    slabs = {(part.row.stream, part.number) for part in parts if part.number is not None}
+    if not slabs:
+        return {}
+    names = {stream for stream, _ in slabs}
+    bands = {
+        int(band) for stream in names & columns.keys() for band in np.flatnonzero(columns[stream] >= 0) // BAND_LAYERS
+    }
+    chosen = [tile.c.stream, tile.c.number, tile.c.band, tile.c.moments]
+    statement = sa.select(*chosen, *([tile.c.histograms] if histograms else [])).where(*_where(tile, wanted))
+    statement = statement.where(tile.c.band.in_(sorted(bands)))
+    if wanted.rank is not None:
+        statement = statement.where(tile.c.stream.in_(sorted(names)))
+    if wanted.first_step is not None or wanted.last_step is not None:
+        same = [tile.c[name] == slab.c[name] for name in ("run_id", "kind", "attempt", "stream", "number")]
+        statement = _within(statement.join(slab, sa.and_(*same)), wanted)
+    found: dict[tuple[str, int | None], list[sa.Row[Any]]] = {}
+    for row in connection.execute(statement):
+        if (row.stream, row.number) in slabs:
+            found.setdefault((row.stream, row.number), []).append(row)
+    return found
+
+
+def _put_tile(dense: Dense, row: sa.Row[Any], frame_of: Int64s, column_of: Int64s, *, is_first: bool) -> None:
+    found: Moments = unpack_moments(row.moments)
+    column_K = _column(column_of, row.band * BAND_LAYERS + found.slots_K.astype(np.int64))
+    is_plain = is_first and len(np.unique(column_of[column_of >= 0])) == int((column_of >= 0).sum())
+    dense.put_tile(frame_of, column_K, found, is_first=is_plain)
+    if "histograms" in row._fields:
+        for at in np.flatnonzero(column_K >= 0).tolist():
+            dense.put_histograms(frame_of, int(column_K[at]), unpack_histograms(row.histograms, at, found))
+
+
+def _put_tail(
+    dense: Dense, cells: Cells, part: _Part, frame_of: Int64s, column_of: Int64s, *, histograms: bool
+) -> None:
+    frame_C = frame_of[np.searchsorted(part.steps, cells.step_C)]
+    dense.put_cells(frame_C, _column(column_of, cells.lid_C), cells, bins=histograms)
+
+
+def _common(layer_ids: tuple[int, ...], axis: _Axis, dense: Dense) -> dict[str, Any]:
+    return {
+        "layer_ids": layer_ids,
+        "step": axis.step,
+        "time_us": axis.time_us,
+        "rank": axis.rank,
+        "attempt": axis.attempt,
+        "scale": axis.scale,
+        "present": dense.present,
+        "point": dense.point,
+        "maybe_clipped": dense.maybe_clipped,
+    }

@@ -1,0 +1,86 @@
+"""Layers as they are declared: parameter tensors by name, and the numbers that streams give them.
+
+Owns the `layer` and `stream_layer` tables. Must not decode sketches. Invariant: a layer is its name; what else is said
+of it is the newest declaration's, but for its place, which is the smallest number that any stream gave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from halfscope_server.store import cursors, plain, schema
+from halfscope_server.store.cursors import StreamState
+from halfscope_server.store.records import Decoded
+from halfscope_server.store.types import LayerRow
+
+layer = schema.layer
+stream_layer = schema.stream_layer
+
+
+def insert(connection: sa.Connection, brought: Sequence[tuple[StreamState, Decoded]]) -> None:
+    """Keep the declarations of some batches, in ascending order of their keys: two replicas may bring the same."""
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    lids: list[dict[str, object]] = []
+    for state, decoded in brought:
+        for lid, (layer_id, declared) in decoded.layers.items():
+            key = (state.run_id, layer_id)
+            rows[key] = {
+                "run_id": state.run_id,
+                "layer_id": layer_id,
+                "place": min(lid, rows[key]["place"]) if key in rows else lid,
+                "name": declared.name,
+                "dtype": declared.dtype,
+                "shape": plain.pack(declared.shape),
+            }
+            lids.append({"run_id": state.run_id, "stream": state.stream, "lid": lid, "layer_id": layer_id})
+    if not rows:
+        return
+    statement = (sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert)(layer)
+    new = statement.excluded
+    place = sa.case((new.place < layer.c.place, new.place), else_=layer.c.place)
+    upsert = statement.on_conflict_do_update(
+        index_elements=["run_id", "layer_id"], set_={"place": place, "dtype": new.dtype, "shape": new.shape}
+    )
+    connection.execute(upsert, [rows[key] for key in sorted(rows)])
+    cursors.insert_missing(connection, stream_layer, lids)
+
+
+def select(connection: sa.Connection, run_id: str) -> list[LayerRow]:
+    """The layers of a run, in the order of registration."""
+    rows = connection.execute(sa.select(layer).where(layer.c.run_id == run_id).order_by(layer.c.place, layer.c.name))
+    return [
+        LayerRow(
+            run_id=row.run_id,
+            layer_id=row.layer_id,
+            name=row.name,
+            shape=tuple(plain.unpack(row.shape)),
+            dtype=row.dtype,
+            place=row.place,
+        )
+        for row in rows
+    ]
+
+
+def ids(connection: sa.Connection, run_id: str) -> tuple[int, ...]:
+    """Their ids, in the same order."""
+    rows = connection.execute(
+        sa.select(layer.c.layer_id).where(layer.c.run_id == run_id).order_by(layer.c.place, layer.c.name)
+    )
+    return tuple(rows.scalars())
+
+
+def by_stream(connection: sa.Connection, run_id: str) -> dict[str, dict[int, int]]:
+    """lid -> layer_id of everything that each stream of a run has declared."""
+    rows = connection.execute(
+        sa.select(stream_layer.c.stream, stream_layer.c.lid, stream_layer.c.layer_id).where(
+            stream_layer.c.run_id == run_id
+        )
+    )
+    found: dict[str, dict[int, int]] = {}
+    for stream, lid, layer_id in rows:
+        found.setdefault(stream, {})[lid] = layer_id
+    return found

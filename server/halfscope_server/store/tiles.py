@@ -1,0 +1,145 @@
+"""Tiles as bytes: up to 64 frames of up to 25 layers, moments apart from histograms, one zstd block per layer.
+
+Owns the layout of the `slab` and `tile` tables' blobs. Must not import the tables. Invariant: unpacking gives back
+every count and every float bit for bit; one layer's histograms are unpacked without touching the others'.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfscope_server.store.block import Axis, SeriesColumn
+from halfscope_server.store.cells import COUNTS, FLOATS, Float64s
+from halfscope_server.store.dense import Dense, Histograms, Moments
+from halfscope_server.store.packing import (
+    as_float32,
+    compress,
+    decompress,
+    pack_axis,
+    pack_values,
+    shuffled,
+    unpack_axis,
+    unpack_values,
+    unshuffled,
+)
+
+BAND_LAYERS = 25
+"""Layers of one tile, by number within their stream: a page of one layer reads 24 others' moments, which are small."""
+SLAB_FRAMES = 64
+
+_MOMENTS_HEAD = struct.Struct(f"<HB{len(COUNTS)}B{len(FLOATS)}B")
+"""Frames, layers, bytes per value of each column; 0: all values are 0."""
+_BLOCK_HEAD = struct.Struct("<hHB")
+"""Exponent of the first bin, number of bins, bytes a count."""
+_OFFSET = np.dtype("<u4")
+
+
+def pack_frames(axis: Axis, scales: Float64s, *, level: int) -> tuple[bytes, bytes]:
+    """A slab's steps and times, and its loss scales."""
+    return pack_axis(axis, level=level), pack_values(SeriesColumn(rows=None, values=scales), level=level)
+
+
+def unpack_frames(axis: bytes, scales: bytes) -> tuple[Axis, Float64s]:
+    """What `pack_frames` was given."""
+    return unpack_axis(axis), unpack_values(scales).values
+
+
+def pack_tile(dense: Dense, *, level: int) -> tuple[bytes, bytes] | None:
+    """(moments, histograms) of a band's layers over a slab's frames; None where none was sketched.
+
+    Args:
+        dense: its layers are the slots of the band, in order.
+    """
+    slots = np.flatnonzero(dense.flags.any(axis=0))
+    if not len(slots):
+        return None
+    lowest, counts = dense.counts()
+    blocks = [_pack_block(lowest, counts[:, slot], dense.flags[:, slot] > 0, level) for slot in slots.tolist()]
+    ends = np.cumsum([len(block) for block in blocks], dtype=_OFFSET)
+    return _pack_moments(dense, slots, level), ends.tobytes() + b"".join(blocks)
+
+
+def unpack_moments(data: bytes) -> Moments:
+    """A tile without its histograms."""
+    raw = memoryview(decompress(data))
+    num_frames, num_layers, *widths = _MOMENTS_HEAD.unpack_from(raw)
+    at = _MOMENTS_HEAD.size
+    size = num_frames * num_layers
+
+    def taken(width: int, kind: str) -> NDArray[Any]:
+        nonlocal at
+        at += size * width
+        return unshuffled(raw[at - size * width : at], f"<{kind}{width}").reshape(num_layers, num_frames)
+
+    slots = np.frombuffer(raw[at : at + num_layers], "u1")
+    at += num_layers
+    flags = taken(1, "u")
+    counts = tuple(taken(width, "u") if width else None for width in widths[: len(COUNTS)])
+    floats = tuple(taken(width, "f") for width in widths[len(COUNTS) :])
+    return Moments(slots_K=slots, flags_KT=flags, counts_KT=counts, floats_KT=floats)
+
+
+def unpack_histograms(data: bytes, index: int, moments: Moments) -> Histograms:
+    """The histograms of one layer of a tile.
+
+    Args:
+        data: the tile's histograms.
+        index: which of its layers, as `moments.slots_K` counts them.
+        moments: of the same tile: says in which frames the layer was sketched.
+    """
+    ends = np.frombuffer(data, _OFFSET, count=len(moments.slots_K))
+    start = ends.nbytes + (int(ends[index - 1]) if index else 0)
+    block = memoryview(data)[start : ends.nbytes + int(ends[index])]
+    lowest, num_bins, width = _BLOCK_HEAD.unpack_from(block)
+    flags_T = moments.flags_KT[index]
+    if not num_bins:
+        return Histograms(lowest=lowest, bins_TB=np.zeros((len(flags_T), 0), "u1"))
+    bins = unshuffled(decompress(block[_BLOCK_HEAD.size :]), f"<u{width}").reshape(num_bins, -1).T
+    if bins.shape[0] == len(flags_T):
+        return Histograms(lowest=lowest, bins_TB=bins)
+    whole = np.zeros((len(flags_T), num_bins), bins.dtype)
+    whole[flags_T > 0] = bins
+    return Histograms(lowest=lowest, bins_TB=whole)
+
+
+def _pack_moments(dense: Dense, slots: NDArray[np.int64], level: int) -> bytes:
+    columns: list[bytes] = [shuffled(_by_layer(dense.flags, slots))]
+    widths = []
+    for numbers in dense.numbers:
+        column = _by_layer(numbers, slots)
+        widths.append(_width(column))
+        if widths[-1]:
+            columns.append(shuffled(column.astype(f"<u{widths[-1]}")))
+    for floats in dense.floats:
+        column = _by_layer(floats, slots)
+        narrow = as_float32(column.reshape(-1))
+        widths.append(8 if narrow is None else 4)
+        columns.append(shuffled(column if narrow is None else narrow))
+    head = _MOMENTS_HEAD.pack(dense.num_frames, len(slots), *widths)
+    return compress(head + slots.astype("u1").tobytes() + b"".join(columns), level)
+
+
+def _pack_block(lowest: int, counts_TB: NDArray[np.int64], is_present_T: NDArray[np.bool_], level: int) -> bytes:
+    """A layer's histograms over the frames it was sketched in, bin after bin: neighbouring frames look alike."""
+    used = np.flatnonzero(counts_TB.any(axis=0))
+    if not len(used):
+        return _BLOCK_HEAD.pack(0, 0, 1)
+    first, end = int(used[0]), int(used[-1]) + 1
+    bins = counts_TB[is_present_T, first:end].T
+    width = _width(bins)
+    packed = compress(shuffled(np.ascontiguousarray(bins, f"<u{width}")), level)
+    return _BLOCK_HEAD.pack(lowest + first, end - first, width) + packed
+
+
+def _by_layer(values_FL: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[Any]:
+    return np.ascontiguousarray(values_FL[:, slots].T)
+
+
+def _width(column: NDArray[np.int64]) -> int:
+    """Bytes per value of the narrowest unsigned type that holds a column; 0: it is all zeros."""
+    largest = int(column.max(initial=0))
+    return next(width for width in (0, 1, 2, 4, 8) if largest < 1 << 8 * width)
