@@ -35,6 +35,7 @@ from halfscope.wire.messages import (
     Event,
     Facts,
     Hello,
+    Layers,
     Points,
     Record,
     Series,
@@ -46,8 +47,13 @@ from halfscope.wire.messages import (
 from numpy.typing import ArrayLike
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from tests.e2e import layered
+
 START_S = 40.0
 ROWS_PER_BATCH = 65_536
+LAYERS_PER_RECORD = 512
+FRAMES_PER_BATCH = 200
+SKETCH_EVERY = 50
 CHROMIUM = "/usr/bin/chromium"
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
@@ -69,12 +75,12 @@ class Server:
     def token(self) -> str:
         return (self.home / "token").read_text().strip()
 
-    def start(self) -> None:
+    def start(self, *arguments: str) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HALFSCOPE_")}
         log = (self.home / "server.log").open("ab")
         with log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "halfscope", "serve", "--no-browser", "--port", str(self.port)],
+                [sys.executable, "-m", "halfscope", "serve", "--no-browser", "--port", str(self.port), *arguments],
                 # These trainers speak over HTTP and then are silent: that must not turn into lost contact half-way.
                 env={**kept, "HALFSCOPE_HOME": str(self.home), "HALFSCOPE_LOST_CONTACT_S": "3600"},
                 stdin=subprocess.DEVNULL,
@@ -164,6 +170,24 @@ class Trainer:
         self.points("time.step_s", steps, 0.01, unit="s")
         self.send()
 
+    def sketch(self, model: layered.Model, steps: Sequence[int], num_steps: int, scale: Callable[[int], float]) -> None:
+        """Frames of a model's gradients at these steps of a training of `num_steps`, sent.
+
+        Args:
+            scale: of a step; NaN: the training has none, and its gradients have not been through FP16.
+        """
+        self._record(Layers(model.layers()))
+        for count, step in enumerate(steps, 1):
+            at = scale(step)
+            gradients = model.gradients(step, step / num_steps, None if math.isnan(at) else at)
+            named = list(enumerate(gradients.values()))
+            for first in range(0, len(named), LAYERS_PER_RECORD):
+                part = dict(named[first : first + LAYERS_PER_RECORD])
+                self._record(layered.pack(step, self.began_us + step * self.step_us, part, at))
+            if count % FRAMES_PER_BATCH == 0:
+                self.send()
+        self.send()
+
     def event(self, kind: str, step: int, severity: str = "info", where: Sequence[str] = (), **attributes: Any) -> None:
         self._record(Event(kind, step, self.began_us + step * self.step_us, severity, list(where), attributes))
 
@@ -230,12 +254,12 @@ def write_healthy(
     scale = np.full(num_steps, 65536.0)
     for step, value in ((0, 65536.0), (1, 32768.0), (2, 16384.0)):
         scale[step:] = value / 2
-        trainer.skip(step, "settling", value, ["block.0.attn.qkv"])
+        trainer.skip(step, "settling", value, ["block.0.attn.qkv.weight"])
         trainer.event("scale_backoff", step, scale=value, scale_next=value / 2)
     for step in range(interval, num_steps, interval):
         trainer.event("scale_growth", step - 1, scale=8192.0, scale_next=16384.0)
         scale[step] = 16384.0
-        trainer.skip(step, "probe", 16384.0, ["block.3.mlp.fc2"])
+        trainer.skip(step, "probe", 16384.0, [layered.WORST])
         trainer.event("scale_backoff", step, scale=16384.0, scale_next=8192.0)
     loss = 2.3 * np.exp(-steps / 1500) + 0.05 + noise.normal(0, 0.02, num_steps).clip(-0.04, 0.4)
     warmup = np.minimum(1, (steps + 1) / 200)
@@ -252,7 +276,8 @@ def write_healthy(
     trainer.points("val/accuracy", steps[::250], 1 - 0.9 * np.exp(-steps[::250] / 900))
     trainer.points("val/loss", steps[::250], 2.2 * np.exp(-steps[::250] / 1400) + 0.08)
     trainer.facts(**_facts("FP16-AMP"))
-    trainer.send()
+    sketched = sorted({*range(0, num_steps, SKETCH_EVERY), *range(0, num_steps, interval), 1, 2})
+    trainer.sketch(layered.Model(growth=layered.calm), sketched, num_steps, lambda step: float(scale[step]))
     return trainer
 
 
@@ -264,14 +289,14 @@ def write_troubled(server: Server, run_id: str = "troubled") -> Trainer:
     noise = np.random.default_rng(3)
     loss = 2.3 * np.exp(-steps / 900) + 0.1 + noise.normal(0, 0.03, num_steps)
     scale = np.full(num_steps, 65536.0)
-    layers = ["block.2.attn.softmax", "block.2.attn.qkv", "block.3.mlp.fc2"]
+    layers = [layered.OVERFLOWING, *layered.POISONED_AFTER]
     for at, step in enumerate(range(1200, 1216)):
         value = 65536.0 / 2**at
         scale[step + 1 :] = value / 2
         trainer.skip(step, "streak", value, layers)
     trainer.event(
         "bad_streak", 1202, "warning", layers, first_step=1200, num_skips=3, reason="in_a_row", origin="backward",
-        origin_layer=layers[0], nonfinite=layers, finite=["block.0.attn.qkv"], num_nonfinite=3, num_finite=11,
+        origin_layer=layers[0], nonfinite=layers, finite=["block.0.attn.qkv.weight"], num_nonfinite=3, num_finite=11,
     )  # fmt: skip
     trainer.event("bad_streak_end", 1215, first_step=1200, last_step=1215, num_skips=16)
     loss[2400:2403] = math.nan
@@ -282,6 +307,9 @@ def write_troubled(server: Server, run_id: str = "troubled") -> Trainer:
     trainer.points("grad.norm", steps, np.exp(noise.normal(0, 0.6, num_steps)))
     trainer.points("throughput.samples_per_s", steps, 900 + noise.normal(0, 30, num_steps), unit="samples/s")
     trainer.facts(**_facts("FP16-AMP"), demo=True)
+    sketched = sorted({*range(0, num_steps, SKETCH_EVERY), *range(1200, 1216)})
+    model = layered.Model(growth=layered.overflowing, poisoned=range(1200, 1216))
+    trainer.sketch(model, sketched, num_steps, lambda step: float(scale[step]))
     trainer.end("exception", num_steps - 1, "FloatingPointError", "loss is NaN at step 2,400")
     trainer.send()
     return trainer
@@ -299,6 +327,20 @@ def write_plain(
     trainer.facts(**_facts(precision))
     trainer.end("finished", num_steps - 1)
     trainer.send()
+    return trainer
+
+
+def write_flushed(server: Server, run_id: str = "flushed", *, num_steps: int = 2000) -> Trainer:
+    """An FP16 training in which one layer sinks below what FP16 holds, while its scaler sees nothing wrong."""
+    trainer = Trainer(server, run_id, name="digits-fp16-flushed", steps_per_s=50, began_s_ago=num_steps / 50)
+    steps = np.arange(num_steps)
+    noise = np.random.default_rng(11)
+    trainer.points("loss", steps, 2.3 * np.exp(-steps / 900) + 0.4 + noise.normal(0, 0.03, num_steps))
+    trainer.points("amp.scale", steps, 1024.0, kind="state")
+    trainer.points("grad.norm", steps, np.exp(noise.normal(-2, 0.3, num_steps)))
+    trainer.facts(**_facts("FP16-AMP"))
+    model = layered.Model(growth=layered.flushing)
+    trainer.sketch(model, range(0, num_steps, SKETCH_EVERY), num_steps, lambda step: 1024.0)
     return trainer
 
 
@@ -364,9 +406,9 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, report: Callable
 
 
 @contextmanager
-def serving(home: Path) -> Iterator[Server]:
+def serving(home: Path, *arguments: str) -> Iterator[Server]:
     server = Server(home)
-    server.start()
+    server.start(*arguments)
     try:
         yield server
     finally:

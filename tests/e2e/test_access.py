@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
+
+from tests.e2e.proxy import prefix_proxy
 
 pytestmark = pytest.mark.browser
 Open = Callable[..., Page]
@@ -41,6 +44,41 @@ def test_without_a_session_nothing_is_shown(server: Any, open_page: Open) -> Non
     page.evaluate("(code) => { location.hash = `code=${code}`; }", server.sign_in_code())
     expect(page.get_by_test_id("sentence")).to_be_visible()
     assert page.url == f"{server.url}/runs/healthy"
+
+
+def test_signing_out_elsewhere_leads_an_open_page_to_the_sign_in_page(server: Any, open_page: Open) -> None:
+    """Another window of the same browser signs out: the page that only listens notices by itself."""
+    page = open_page(server, "/")
+    expect(page.get_by_test_id("run-healthy")).to_be_visible()
+    expect(page.get_by_test_id("live-pill")).to_have_text("Live")
+    answer = page.context.request.delete(f"{server.url}/api/v1/session", headers={"Origin": server.url})
+    assert answer.status == 204
+    expect(page.get_by_role("heading", name="Sign in to halfscope")).to_be_visible()
+
+
+def test_works_below_a_path_of_a_reverse_proxy(tmp_path: Path, trainers: Any, browser: Browser) -> None:
+    """Pages, scripts, charts, links, the live socket and the cookie all stay below the prefix."""
+    prefix = "/tools/halfscope"
+    with (
+        trainers.serving(tmp_path, "--root-path", prefix) as server,
+        prefix_proxy(server.port, prefix) as address,
+    ):
+        trainer = trainers.Trainer(server, "proxied", name="proxied")
+        trainer.advance(0, 59, 1.0)
+        context = browser.new_context()
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.goto(f"{address}/#code={server.sign_in_code()}")
+        page.get_by_role("link", name="proxied").click()
+        expect(page).to_have_url(f"{address}/runs/proxied")
+        expect(page.locator("#panel-loss .js-plotly-plot .main-svg").first).to_be_visible()
+        expect(page.get_by_test_id("live-pill")).to_have_text("Live")
+        page.reload()
+        expect(page.get_by_test_id("sentence")).to_contain_text("step 59")
+        trainer.advance(60, 79, 1.0)
+        expect(page.get_by_test_id("sentence")).to_contain_text("step 79")
+        assert {cookie["path"] for cookie in context.cookies()} == {prefix}
+        context.close()
 
 
 def test_settings_change_the_theme_and_switch_shortcuts_off(server: Any, open_page: Open) -> None:

@@ -1,6 +1,6 @@
 """The live websocket: `ClientMessage` in, `ServerMessage` out, both as JSON text.
 
-Owns one connection's two tasks. Must not compute: the hub does, once for all viewers. Invariant: the next message is
+Owns one connection's three tasks. Must not compute: the hub does, once for all viewers. Invariant: the next message is
 taken from the hub only when the one before has gone out, so a slow viewer gets newer pictures instead of a queue of old
 ones.
 """
@@ -15,7 +15,10 @@ import anyio
 import orjson
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 from pydantic import TypeAdapter, ValidationError
+from starlette.concurrency import run_in_threadpool
 
+from halfscope_server.api.auth import Authenticator
+from halfscope_server.api.guard import is_authentic
 from halfscope_server.api.models import ClientMessage, LiveError, Unwatch, WatchRun, WatchRuns
 from halfscope_server.api.panels import part
 from halfscope_server.api.services import ServicesNow
@@ -26,6 +29,10 @@ router = APIRouter()
 MAX_MESSAGE_CHARS = 65_536
 CLOSE_GOING_AWAY = 1001
 CLOSE_TRY_AGAIN_LATER = 1013
+CLOSE_SIGNED_OUT = 4401
+"""After HTTP's 401: the page then goes to its sign-in page instead of trying again."""
+SESSION_CHECK_S = 5.0
+"""How long a page whose session ended elsewhere may go on seeing news."""
 
 _client_message: TypeAdapter[WatchRuns | WatchRun | Unwatch] = TypeAdapter(ClientMessage)
 
@@ -42,6 +49,7 @@ async def live(websocket: WebSocket, services: ServicesNow) -> None:
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.send)
+            tasks.start_soon(connection.leave_with_session, services.authenticator)
             await connection.receive()
             tasks.cancel_scope.cancel()
     finally:
@@ -64,6 +72,13 @@ class _Connection:
                 for message in messages:
                     await self._put(orjson.dumps(message, option=orjson.OPT_SERIALIZE_NUMPY).decode())
             await self._websocket.close(CLOSE_GOING_AWAY, "the server is stopping")
+
+    async def leave_with_session(self, authenticator: Authenticator) -> None:
+        """Closes when whoever opened it may no longer look: the gate asks only once, at the opening."""
+        while await run_in_threadpool(is_authentic, self._websocket, authenticator):
+            await anyio.sleep(SESSION_CHECK_S)
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            await self._websocket.close(CLOSE_SIGNED_OUT, "signed out")
 
     async def receive(self) -> None:
         """Takes requests; one that cannot be understood is answered, and the one before stays."""

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from halfscope_server.api import models
+from halfscope_server.api import live, models
+from halfscope_server.api.services import Services
 from halfscope_server.settings import Settings
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient, WebSocketTestSession
@@ -123,3 +124,19 @@ def test_viewers_are_counted_and_limited(opened: Callable[..., Any], settings: S
         with client.websocket_connect(LIVE) as third:
             third.send_json({"type": "watch_runs"})
             assert _next(third, "runs")["list"]["total"] == 0
+
+
+def test_signing_out_elsewhere_closes_what_the_session_opened(
+    services: Services, stranger: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate asks only at the opening; a page left open in another window must not go on seeing news."""
+    monkeypatch.setattr(live, "SESSION_CHECK_S", 0.01)
+    origin = {"Origin": "http://127.0.0.1:65504"}
+    stranger.post("/api/v1/session", json={"code": services.authenticator.issue_code()[0]})
+    with stranger.websocket_connect(LIVE, headers=origin) as socket:
+        socket.send_json({"type": "watch_runs"})
+        _next(socket, "runs")
+        assert stranger.delete("/api/v1/session", headers=origin).status_code == 204
+        with pytest.raises(WebSocketDisconnect) as closed:
+            _next(socket, "none comes any more")
+        assert closed.value.code == 4401

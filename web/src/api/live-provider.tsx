@@ -59,6 +59,7 @@ export function LiveProvider({ children, onSignedOut }: { children: ReactNode; o
   const client = useMemo(
     () =>
       new LiveClient(websocketAddress("/api/v1/live"), {
+        onSignedOut,
         onMessage: (message) => receive(cache, message, watchedNow.get(cache) ?? null),
         onConnection: (next) => {
           setConnection(next);

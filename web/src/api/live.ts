@@ -15,7 +15,12 @@ export type Connection =
 export interface LiveHandlers {
   onMessage(message: ServerMessage): void;
   onConnection(connection: Connection): void;
+  /** The server says that the session is over: there is nothing to reconnect with. */
+  onSignedOut(): void;
 }
+
+/** Close code of a session that ended: signed out in another window, or run out. */
+const SIGNED_OUT = 4401;
 
 /** First wait and longest wait; in between it doubles, with jitter so that many pages do not return at once. */
 const FIRST_WAIT_MS = 500;
@@ -49,7 +54,12 @@ export class LiveClient {
     };
     socket.onmessage = (event) => this.#handlers.onMessage(JSON.parse(event.data as string) as ServerMessage);
     // An error is always followed by a close: one place to act on.
-    socket.onclose = () => this.#lost(socket);
+    socket.onclose = ({ code }) => {
+      if (code === SIGNED_OUT && this.#socket === socket) {
+        this.#socket = null;
+        this.#handlers.onSignedOut();
+      } else this.#lost(socket);
+    };
   }
 
   stop(): void {
