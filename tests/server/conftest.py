@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from halfscope.sketch import Sketch, of_array, pack, stack
 from halfscope.wire.codec import chain, encode, pack_body
 from halfscope.wire.messages import (
     Batch,
@@ -17,6 +18,8 @@ from halfscope.wire.messages import (
     Event,
     Facts,
     Hello,
+    Layer,
+    Layers,
     Lost,
     Points,
     Record,
@@ -63,6 +66,7 @@ class RunWriter:
         self.store, self.run_id, self.now_us = store, run_id, now_us
         self.stream = f"{attempt:08x}{rank:08x}"
         self._sids: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
+        self._lids: dict[str, int] = {}
         self._pending: list[bytes] = []
         info = StreamInfo(rank=rank, world_size=world_size, attempt=attempt, host="here", pid=1, started_us=now_us)
         welcome = store.grant(Hello(run_id, self.stream, info), now_us=now_us)
@@ -118,6 +122,28 @@ class RunWriter:
         """An event at a step."""
         time_us = BEGAN_US + step * STEP_US
         self.record(Event(kind, step, time_us, severity, list(where), attributes))
+
+    def frame(
+        self, step: int, gradients: Mapping[str, ArrayLike], scale: float = np.nan, *, point: str = "unscale"
+    ) -> None:
+        """The sketches of some layers' gradients at a step."""
+        self.sketches(step, list(gradients), stack([of_array(np.asarray(g)) for g in gradients.values()]), scale, point)
+
+    def sketches(
+        self, step: int, names: Sequence[str], stacked: Sketch, scale: float = np.nan, point: str = "unscale"
+    ) -> None:
+        """Sketches of layers, which are declared at their first use with their number of elements as their shape."""
+        new = [name for name in names if name not in self._lids]
+        for name in new:
+            self._lids[name] = len(self._lids)
+        if new:
+            sizes = [[int(stacked.n[list(names).index(name)])] for name in new]
+            declared = [Layer(self._lids[name], name, size, "float32") for name, size in zip(new, sizes, strict=True)]
+            self.record(Layers(declared))
+        lids = np.array([self._lids[name] for name in names])
+        time_us = BEGAN_US + step * STEP_US
+        for record in pack(stacked, lids, step=step, time_us=time_us, point=point, clipped="no", scale=scale):
+            self.record(record)
 
     def skip(self, step: int, kind: str, **attributes: Any) -> None:
         """A skip of a class."""

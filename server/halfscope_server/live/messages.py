@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from halfscope_server import panels
-from halfscope_server.query import RunView, Strip, Window, health_strip, summarise
+from halfscope_server.query import RunView, Strip, Window, health_strip, summarise, underflow_strip
 from halfscope_server.query.summary import RunList
 
 Message = dict[str, Any]
@@ -31,11 +31,13 @@ def plain_strip(strip: Strip | None) -> dict[str, Any] | None:
 
 
 def run_message(view: RunView, strip_bins: int, catching_up_s: float | None, at_us: int) -> Message:
-    """A run's summary and strip."""
+    """A run's summary, and both lanes of its strip."""
     return {
         "type": "run",
         "summary": asdict(summarise(view, None, at_us)),
         "strip": plain_strip(health_strip(view, strip_bins)),
+        "underflow": plain_strip(underflow_strip(view, strip_bins)),
+        "num_frames": view.num_frames,
         "num_events": sum(view.event_counts.values()),
         "catching_up_s": catching_up_s,
     }
@@ -46,7 +48,7 @@ def runs_message(runs: RunList) -> Message:
     rows = []
     for summary in runs.runs:
         row = asdict(summary)
-        row["strip"] = plain_strip(summary.strip)
+        row["strip"], row["underflow"] = plain_strip(summary.strip), plain_strip(summary.underflow)
         rows.append(row)
     listing = {"runs": rows, "total": runs.total, "projects": runs.projects, "tags": runs.tags}
     return {"type": "runs", "list": {**listing, "precisions": runs.precisions}}

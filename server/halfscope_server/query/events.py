@@ -228,6 +228,22 @@ def _applied(row: EventRow, attributes: Mapping[str, Any]) -> str:
     return f"Gradients were not finite{where} and the step was applied: nothing held it back."
 
 
+def _input(row: EventRow, attributes: Mapping[str, Any]) -> str:
+    num_nan, num_inf = _int(attributes.get("num_nan"), 0), _int(attributes.get("num_inf"), 0)
+    counts = [f"{integer(count)} {name}" for count, name in ((num_nan, "NaN"), (num_inf, "Inf")) if count]
+    argument = str(attributes.get("argument") or "")
+    where = f" {argument}" if argument else ""
+    row_words = f", first in row {integer(first)}" if (first := _int(attributes.get("first_row"), -1)) >= 0 else ""
+    found = " and ".join(counts) or "NaN or Inf"
+    return f"The input{where} held {found}{row_words}: look at the data, not at the precision."
+
+
+def _flushed(row: EventRow, attributes: Mapping[str, Any]) -> str:
+    names = [str(name) for name in row.where]
+    what = f"{listing(names, 2)}: every" if names else "Every"
+    return f"{what} gradient is zero now, where there were nonzero ones before."
+
+
 def _streak(row: EventRow, attributes: Mapping[str, Any]) -> str:
     num = _int(attributes.get("num_skips"), 0)
     first = _int(attributes.get("first_step"), row.step)
@@ -326,6 +342,8 @@ _WORDS: dict[str, Callable[[EventRow, Mapping[str, Any]], str]] = {
     "scale_set": _move_only,
     "loss_nonfinite": _loss,
     "nonfinite_applied": _applied,
+    "input_nonfinite": _input,
+    "layer_flushed": _flushed,
     "bad_streak": _streak,
     "bad_streak_end": _streak_end,
     "update_missing": _update_missing,

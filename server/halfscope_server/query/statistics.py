@@ -19,7 +19,7 @@ from halfscope.sketch import share as quotient
 from numpy.typing import NDArray
 
 from halfscope_server.query.format import norm, number, share
-from halfscope_server.query.frames import FrameTable, RunFrames, node_largest, node_sums
+from halfscope_server.query.frames import FrameTable, RunFrames, in_columns, node_largest, node_sums
 from halfscope_server.query.skips import STREAK
 from halfscope_server.query.tree import Node
 from halfscope_server.query.underflow import Underflow, shares_of
@@ -112,45 +112,47 @@ def node_values(
     """
     table = frames.table.rows(part)
     first, end = np.array([n.first for n in nodes], np.int64), np.array([n.end for n in nodes], np.int64)
-    added = table.added(starts) if table.num_frames else table
-    form = _FORMS[stat]
+    asked = _Asked(table, underflow, part, starts, first, end)
+    ends = np.append(starts[1:], table.num_frames) - 1
     return NodeValues(
         nodes=tuple(nodes),
-        step=added.step,
-        last_step=added.last_step,
-        time_us=added.time_us,
+        step=table.step[starts],
+        last_step=table.last_step[ends],
+        time_us=table.time_us[starts],
         num_frames=np.diff(np.append(starts, table.num_frames)),
-        value=form(_Asked(table, added, underflow, part, starts, first, end)),
-        present=node_sums(added.frames, first, end) > 0,
-        nonfinite=node_sums(added.nonfinite, first, end),
+        value=_FORMS[stat](asked),
+        present=asked.sums(table.frames) > 0,
+        nonfinite=asked.sums(table.nonfinite),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
     table: FrameTable
-    added: FrameTable
-    """The same frames in columns."""
     underflow: Underflow
     part: slice
     starts: Ints
     first: Ints
     end: Ints
 
-    def in_columns(self, ufunc: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
+    def sums(self, values: NDArray[Any]) -> NDArray[Any]:
+        """[F, L] to [C, N]."""
+        return node_sums(self.columns(np.add, values), self.first, self.end)
+
+    def largest(self, values: Floats) -> Floats:
+        """Likewise."""
+        return node_largest(self.columns(np.maximum, values), self.first, self.end)
+
+    def columns(self, ufunc: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
         """[F, L] to [C, L]."""
-        if self.starts.size == values.shape[0]:
+        if not values.size or self.starts.size == values.shape[0]:
             return values
-        result: NDArray[Any] = ufunc.reduceat(values, self.starts, axis=0)
-        return result
+        return in_columns(ufunc, values, self.starts)
 
 
 def _underflow(a: _Asked) -> Floats:
-    lost, of = a.underflow.lost[a.part], a.underflow.of[a.part]
-    known = ~np.isnan(lost)
-    num_known = node_sums(a.in_columns(np.add, known.astype(np.int64)), a.first, a.end)
-    sums = [node_sums(a.in_columns(np.add, np.where(known, v, 0.0)), a.first, a.end) for v in (lost, of)]
-    return shares_of(sums[0], sums[1], num_known > 0)
+    lost, of, known = (a.sums(v[a.part]) for v in (a.underflow.lost, a.underflow.of, a.underflow.known))
+    return shares_of(lost, of, known > 0)
 
 
 def _headroom(a: _Asked) -> Floats:
@@ -159,23 +161,21 @@ def _headroom(a: _Asked) -> Floats:
     scale = np.where(np.isnan(a.table.scale), without, a.table.scale)
     with np.errstate(over="ignore"):
         scaled = a.table.absmax * scale[:, None]
-    largest = node_largest(a.in_columns(np.maximum, scaled), a.first, a.end)
-    return headroom(largest, node_sums(a.added.infinite, a.first, a.end))
+    return headroom(a.largest(scaled), a.sums(a.table.infinite))
 
 
 def _nonfinite(a: _Asked) -> Floats:
-    return quotient(node_sums(a.added.nonfinite, a.first, a.end), node_sums(a.added.n, a.first, a.end))
+    return quotient(a.sums(a.table.nonfinite), a.sums(a.table.n))
 
 
 def _norm(a: _Asked) -> Floats:
     """Over several frames the root mean square: what one of them has."""
-    sumsq = node_sums(a.added.sumsq, a.first, a.end)
-    num_frames = node_largest(a.added.frames.astype(np.float64), a.first, a.end)
-    return np.sqrt(quotient(sumsq, num_frames))
+    frames = a.columns(np.add, a.table.frames).astype(np.float64)
+    return np.sqrt(quotient(a.sums(a.table.sumsq), node_largest(frames, a.first, a.end)))
 
 
 def _zeros(a: _Asked) -> Floats:
-    return quotient(node_sums(a.added.zeros, a.first, a.end), node_sums(a.added.n, a.first, a.end))
+    return quotient(a.sums(a.table.zeros), a.sums(a.table.n))
 
 
 _FORMS = {

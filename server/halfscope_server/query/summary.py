@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ from halfscope_server.query.format import (
     duration,
     integer,
     json_number,
+    layer_words,
     loss,
     nonfinite_name,
     plural,
@@ -26,10 +27,14 @@ from halfscope_server.query.format import (
     power_of_two_spoken,
     share,
     short,
+    shortened,
+    step_range,
 )
 from halfscope_server.query.health import Health, judge
 from halfscope_server.query.states import device_name, precision_of, precision_role, state_text
-from halfscope_server.query.strip import LOSS_CAUGHT, Strip, bad_words, build_strip, skip_words
+from halfscope_server.query.strip import LOSS_CAUGHT, Strip, StripRange, bad_words, build_strip, skip_words
+from halfscope_server.query.underflow import WARNING_SHARE, run_underflow, worst_recent
+from halfscope_server.query.underflow_strip import underflow_strip
 from halfscope_server.query.view import ROLLUP_WIDTH, RunView, Views
 from halfscope_server.query.window import Span
 from halfscope_server.store.types import RunRow
@@ -37,6 +42,8 @@ from halfscope_server.store.types import RunRow
 Tone = Literal["plain", "info", "warning", "critical", "muted"]
 CLOCK_PLACES = 64
 MIN_RATE_S = 1e-6
+MAX_NAME_CHARS = 36
+"""Of a layer's name within a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +100,7 @@ class RunSummary:
     world_size: int
     sentence: list[Chip]
     strip: Strip | None
+    underflow: Strip | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +159,7 @@ def summarise(view: RunView, strip_bins: int | None = None, at_us: int | None = 
         world_size=row.world_size,
         sentence=sentence(view),
         strip=health_strip(view, strip_bins) if strip_bins else None,
+        underflow=underflow_strip(view, strip_bins) if strip_bins else None,
     )
 
 
@@ -205,7 +214,7 @@ def sentence(view: RunView) -> list[Chip]:
         return _waiting_chips(row)
     chips = [Chip(text=f"step {integer(span.last_step)}")]
     chips += [chip for chip in (_loss_chip(view), _scale_chip(view), _skip_chip(view)) if chip]
-    chips += [chip for chip in (_throughput_chip(view), _cost_chip(view)) if chip]
+    chips += [chip for chip in (_underflow_chip(view), _throughput_chip(view), _cost_chip(view)) if chip]
     return chips
 
 
@@ -243,6 +252,33 @@ def _skip_chip(view: RunView) -> Chip | None:
     text = skip_words(counts.settling, counts.probe, counts.single, counts.streak)
     detail = f"{share(counts.share)} of {plural(view.num_attempted_steps, 'step')}" if counts.total else ""
     return Chip(text=text, tooltip=detail, tone="warning" if counts.streak else "plain", anchor="events")
+
+
+def _underflow_chip(view: RunView) -> Chip | None:
+    """The worst layer of late; nothing where no layer was sketched."""
+    underflow = run_underflow(view)
+    if underflow is None or not view.num_frames:
+        return None
+    worst = worst_recent(view)
+    if worst is None:
+        why = "no layer has had a frame with room above FP16's floor, so its zeros cannot be told from lost elements"
+        return Chip(text="underflow not known yet", tone="muted", tooltip=why, anchor="layers")
+    place = step_range(worst.first_step, worst.last_step)
+    kind = "worst underflow" if underflow.is_measured else "predicted underflow"
+    if worst.share == 0:
+        text = "no underflow" if underflow.is_measured else "no underflow predicted"
+        return Chip(text=text, tooltip=f"in {place}; {underflow.note}", anchor="layers")
+    name = layer_words(worst.name)
+    tone: Tone = worst.severity if worst.severity in ("info", "warning", "critical") else "plain"
+    if worst.share < WARNING_SHARE:
+        tone = "plain"
+    return Chip(
+        text=f"{kind} {share(worst.share)} {shortened(name, MAX_NAME_CHARS)}",
+        label=f"{kind} {share(worst.share)} in {name}",
+        tooltip=f"{worst.name}, {place}; {underflow.note}",
+        tone=tone,
+        anchor="layers",
+    )
 
 
 def _throughput_chip(view: RunView) -> Chip | None:
@@ -299,7 +335,7 @@ def _strip(view: RunView, span: Span, num_bins: int) -> Strip:
     words = [plural(span.num_steps, "step")]
     if view.has("amp.scale", "amp.skipped") or counts.total:
         words.append(skip_words(counts.settling, counts.probe, counts.single, counts.streak))
-    return build_strip(
+    strip = build_strip(
         span,
         num_bins,
         skips=view.skips,
@@ -308,6 +344,14 @@ def _strip(view: RunView, span: Span, num_bins: int) -> Strip:
         clock=_clock(view, span),
         summary=", ".join([*words, *poison]),
     )
+    return replace(strip, ranges=[_pointing(view, bad) for bad in strip.ranges])
+
+
+def _pointing(view: RunView, bad: StripRange) -> StripRange:
+    """A bad stretch with the layer to look at: where a streak's NaN and Inf began."""
+    streaks = [s for s in view.streaks if s.first_step <= bad.last_step and s.last_step >= bad.first_step]
+    layer = next((s.origin_layer for s in streaks if s.origin_layer in view.layers), "")
+    return replace(bad, layer=layer, step=bad.first_step)
 
 
 def _recorded(view: RunView) -> list[tuple[int, int]]:

@@ -46,21 +46,20 @@ class Underflow:
     verb: str
     """Before a share: `underflow`, or `would underflow`."""
     lost: Floats
-    """NaN: unknown."""
+    """0 where it is not known."""
     of: Floats
+    """Likewise."""
+    known: NDArray[np.bool_]
 
     def shares(self, first: Ints, end: Ints, part: slice = slice(None)) -> Floats:
         """[F, N] of the nodes over layers [first, end), from summed counts; of what is unknown below a node, nothing
         is in it. NaN where nothing is known."""
-        known = ~np.isnan(self.lost[part])
-        lost = node_sums(np.where(known, self.lost[part], 0.0), first, end)
-        of = node_sums(np.where(known, self.of[part], 0.0), first, end)
-        num_known = node_sums(known.astype(np.int64), first, end)
+        lost, of, num_known = (node_sums(v[part], first, end) for v in (self.lost, self.of, self.known))
         return shares_of(lost, of, num_known > 0)
 
     def layer_shares(self) -> Floats:
         """[F, L]"""
-        return shares_of(self.lost, self.of, ~np.isnan(self.lost))
+        return shares_of(self.lost, self.of, self.known)
 
     def severity(self, value: float) -> Severity:
         """How grave a share is: a prediction is never more than information."""
@@ -113,8 +112,9 @@ def _measured(view: RunView, frames: RunFrames) -> Underflow | None:
         note="measured, at least: zeros beyond those that the layer has while its gradients have room above FP16's"
         " floor",
         verb="underflow",
-        lost=np.where(known, np.maximum(table.zeros - s, 0.0), np.nan),
+        lost=np.where(known, np.maximum(table.zeros - s, 0.0), 0.0),
         of=np.where(known, table.n - s, 0.0),
+        known=known,
     )
 
 
@@ -158,8 +158,9 @@ def _predicted(table: FrameTable) -> Underflow:
         note=f"predicted, at least: what one rounding of these gradients to FP16 would flush at {at}; what FP16 loses"
         " on the way to them is not in it",
         verb="would underflow",
-        lost=np.where(known, table.flushed, np.nan),
+        lost=np.where(known, table.flushed, 0).astype(np.float64),
         of=np.where(known, nonzero, 0).astype(np.float64),
+        known=known,
     )
 
 
@@ -231,10 +232,8 @@ def _worst_recent(view: RunView) -> WorstLayer | None:
 
 def layer_totals(underflow: Underflow, part: slice) -> Floats:
     """[L] share of each layer over some frames, from summed counts."""
-    lost, of = underflow.lost[part], underflow.of[part]
-    known = ~np.isnan(lost)
-    any_known: NDArray[np.bool_] = np.asarray(known.any(axis=0))
-    return shares_of(np.where(known, lost, 0.0).sum(axis=0), np.where(known, of, 0.0).sum(axis=0), any_known)
+    any_known: NDArray[np.bool_] = np.asarray(underflow.known[part].any(axis=0))
+    return shares_of(underflow.lost[part].sum(axis=0), underflow.of[part].sum(axis=0), any_known)
 
 
 def default_layer(view: RunView) -> str:
@@ -247,6 +246,22 @@ def default_layer(view: RunView) -> str:
         return ""
     with_gradient = np.flatnonzero(frames.table.present.any(axis=0))
     return frames.tree.leaves[int(with_gradient[-1]) if with_gradient.size else -1]
+
+
+def all_zero_layers(view: RunView) -> frozenset[str]:
+    """Layers whose newest frame holds nothing but zeros."""
+    frames = run_frames(view)
+    if frames is None or frames.is_empty:
+        return frozenset()
+
+    def find() -> frozenset[str]:
+        table = frames.table
+        newest = table.num_frames - 1 - table.present[::-1].argmax(axis=0)
+        at = np.arange(newest.size)
+        zero = table.present[newest, at] & (table.zeros[newest, at] == table.n[newest, at])
+        return frozenset(name for name, is_zero in zip(frames.tree.leaves, zero.tolist(), strict=True) if is_zero)
+
+    return view.memo("all zero layers", find)
 
 
 def words(underflow: Underflow, value: float) -> str:

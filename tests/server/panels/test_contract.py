@@ -30,6 +30,10 @@ WINDOWS = [
     Window(first=10_000_000, last=10_000_001),
     Window(y="log", smooth=0.9),
     Window(y="linear", width_px=50),
+    Window(stat="headroom", gradient="true", step=33, layer="blocks.0"),
+    Window(stat="norm", gradient="seen", layer=f"blocks.0.{EVIL}.weight"),
+    Window(stat="nonfinite", rows=("blocks", "head.bias")),
+    Window(stat="zeros", layer="nowhere"),
 ]
 SERIES: dict[str, dict[str, str]] = {
     "loss": {},
@@ -67,8 +71,17 @@ def write_all(write_run: WriteRun, num_steps: int, value: Callable[[np.ndarray],
             writer.skip(step, "single")
         writer.event("bad_streak", 92, "warning", first_step=90)
         writer.event("bad_streak_end", 150, first_step=90, last_step=92)
-    writer.facts(precision="FP16-AMP")
+    writer.facts(precision="FP16-AMP", sketches={"every": 50})
+    for step in range(0, num_steps, max(50, num_steps // 60)):
+        writer.frame(step, gradients_at(step, value), 2.0**16 if step < num_steps // 2 else 1000.0)
     writer.commit()
+
+
+def gradients_at(step: int, value: Callable[[np.ndarray], Any]) -> dict[str, np.ndarray]:
+    """Layers with the values that the run's series have there, some of them now and then without a gradient."""
+    around = np.broadcast_to(np.asarray(value(np.arange(step, step + 40)), np.float64), (40,))
+    gradients = {f"blocks.{k}.{name}.weight": around * 10.0**-k for k in range(3) for name in ("fc", EVIL)}
+    return gradients if step % 3 else {**gradients, "head.bias": around}
 
 
 RUNS: dict[str, tuple[int, Callable[[np.ndarray], Any]]] = {
@@ -110,7 +123,7 @@ def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def numbers_of(trace: dict[str, Any]) -> dict[str, np.ndarray]:
     """Its numeric arrays."""
-    return {key: unpacked(trace[key]) for key in ("x", "y") if key in trace}
+    return {key: unpacked(trace[key]) for key in ("x", "y", "base", "width") if key in trace}
 
 
 def check_figure(figure: dict[str, Any], panel: panels.Panel, *, validate: bool = True) -> None:
@@ -122,21 +135,41 @@ def check_figure(figure: dict[str, Any], panel: panels.Panel, *, validate: bool 
     traces = [merged(trace, patch) for trace, patch in zip(skeleton["data"], fill["data"], strict=True)]
     layout = merged(skeleton["layout"], fill["layout"])
     if validate:
-        go.Figure(data=[{**trace, "x": [], "y": []} for trace in traces], layout=layout)
+        emptied = {"x": [], "y": [], "z": [], "base": [], "width": [], "customdata": []}
+        drawn = [{**trace, **{key: value for key, value in emptied.items() if key in trace}} for trace in traces]
+        go.Figure(data=drawn, layout=layout)
     for trace in traces:
         assert trace["type"] in CARTESIAN
         assert trace["meta"]["role"] in panels.theme()["light"]
         assert "color" not in trace.get("line", {})
         numbers = numbers_of(trace)
-        assert len({array.size for array in numbers.values()}) == 1
-        for array in numbers.values():
+        if trace["type"] == "heatmap":
+            check_grid(trace, numbers)
+        else:
+            assert len({array.size for array in numbers.values()}) == 1
+        assert all(len(trace["text"]) == numbers["x"].size for key in ("text",) if isinstance(trace.get(key), list))
+        for key, array in numbers.items():
             assert array.size <= MAX_POINTS
-            assert np.isfinite(array).all()
+            # A line may break off; nothing else may be anything but a number.
+            breaks = [value is None for value in trace[key]] if isinstance(trace[key], list) else [False]
+            assert np.isfinite(array[~np.array(breaks)] if any(breaks) else array).all()
     for name, axis in layout.items():
         if name.startswith(("xaxis", "yaxis")) and axis.get("visible", True):
             assert axis["title"]["text"], f"{panel.id}: {name} says what it counts"
     assert panel.title in fill["label"]
     assert "run " in fill["label"]
+
+
+def check_grid(trace: dict[str, Any], numbers: dict[str, np.ndarray]) -> None:
+    """A heatmap's cells against its axes, which hold the edges of columns, and centers or edges of rows."""
+    cells = unpacked(trace["z"])
+    if not cells.size:
+        assert trace.get("visible") is False
+        return
+    assert numbers["x"].size == cells.shape[1] + 1
+    assert numbers["y"].size - cells.shape[0] in (0, 1)
+    assert (np.diff(numbers["x"]) > 0).all()
+    assert not np.isinf(cells).any()
 
 
 def test_every_panel_keeps_to_the_contract_on_every_run(filled_run: RunView) -> None:

@@ -1,0 +1,52 @@
+"""FP16's limits on an axis of exponents: where they lie and what they are called.
+
+Must not import fastapi. Invariant: a limit is drawn where the exponents beyond it are exactly those that are counted
+beyond it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from halfscope_server.query.exponents import LOST, OVERFLOW, SUBNORMAL
+from halfscope_server.query.format import power_of_two, superscript
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zone:
+    """What becomes of numbers beyond a limit."""
+
+    limit: int
+    """Exponent."""
+    role: str
+    short: str
+    text: str
+    above: bool
+    """Whether the zone lies above its limit."""
+
+
+OVERFLOWS = Zone(
+    limit=OVERFLOW,
+    role="nonfinite",
+    short="overflow",
+    text=f"overflow from {power_of_two(2.0**OVERFLOW)} (largest value 65,504): becomes Inf",
+    above=True,
+)
+IS_SUBNORMAL = Zone(
+    limit=SUBNORMAL,
+    role="quiet",
+    short="subnormal",
+    text=f"subnormal below {power_of_two(2.0**SUBNORMAL)}: fewer bits",
+    above=False,
+)
+IS_LOST = Zone(
+    limit=LOST, role="underflow", short="lost", text=f"lost below {power_of_two(2.0**LOST)}: becomes 0", above=False
+)
+ZONES = (OVERFLOWS, IS_SUBNORMAL, IS_LOST)
+
+
+def exponent_ticks(low: int, high: int, most: int) -> dict[str, object]:
+    """Powers of two as ticks, at most so many."""
+    stride = next(s for s in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512) if (high - low) / s <= most)
+    values = list(range(-(-low // stride) * stride, high + 1, stride))
+    return {"tickmode": "array", "tickvals": values, "ticktext": ["2" + superscript(str(v)) for v in values]}

@@ -1,0 +1,326 @@
+"""Where a layer's gradients lie between "lost" and "overflow": exponents over steps, and of one step.
+
+Owns the shift by the loss scale, the adding of neighbouring frames, and the limits of FP16 beside them. Must not import
+plotly. Invariant: no element is dropped; what lies beyond the drawn range is in the outermost bin, so that what lies
+outside a limit is exactly the share that is printed.
+
+Suffixes: F frames, C columns of one or more frames, B bins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+import numpy as np
+from halfscope.formats import FP16
+from halfscope.sketch import DEFAULT_SCALE, Sketch, merge
+from numpy.typing import NDArray
+
+from halfscope_server.query.frames import RunFrames, columns, run_frames
+from halfscope_server.query.tree import Node
+from halfscope_server.query.underflow import default_layer, run_underflow
+from halfscope_server.query.view import Piece, RunView
+from halfscope_server.query.window import Span, Window
+from halfscope_server.store.types import GRADIENT_POINTS
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+T = TypeVar("T", np.int64, np.float64)
+
+NUM_COLUMNS = 400
+OVERFLOW, SUBNORMAL, LOST = 16, FP16.min_normal_log2, FP16.min_normal_log2 - FP16.mantissa_bits - 1
+"""Exponents of FP16's limits: too large from 2^16, fewer bits below 2^-14, zero below 2^-25."""
+ROOM = 2
+"""Bins drawn beyond the outermost limits, so that they are seen."""
+MOST_BELOW, MOST_ABOVE = 9, 4
+"""And at most so many where data lie further out: as FP16 sees them, from 2^-34 to 2^20."""
+MAX_SCALE_LOG2 = 150.0
+LAYERS_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Exponents:
+    """Columns of exponents of one layer or module."""
+
+    name: str
+    seen: bool
+    """Whether exponents are of the gradient times the scale."""
+    step: Ints
+    """[C] first frame's."""
+    last_step: Ints
+    time_us: Ints
+    last_time_us: Ints
+    num_frames: Ints
+    """[C] added up."""
+    scale: Floats
+    """[C] that of the last frame; the assumed one where there is none."""
+    has_scaler: bool
+    interpolated: bool
+    """Some scale is no power of two: bins are split between two."""
+    lowest: int
+    """Exponent of the first bin."""
+    counts: Floats
+    """[C, B] elements; the outer bins hold all beyond."""
+    n: Ints
+    zeros: Ints
+    nan: Ints
+    infinite: Ints
+    lost: Floats
+    """[C] nonzero elements below 2^-25; likewise subnormal and overflow."""
+    subnormal: Floats
+    overflow: Floats
+
+    @property
+    def num_bins(self) -> int:
+        return int(self.counts.shape[1])
+
+    def limit(self, exponent: float) -> Floats:
+        """[C] where a limit of FP16 lies on the axis."""
+        return np.full(self.step.size, float(exponent)) - (0.0 if self.seen else np.log2(self.scale))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OneStep:
+    """A layer or module at one measured step."""
+
+    exponents: Exponents
+    """Of one column."""
+    sketch: Sketch
+    attempt: int
+    point: str
+    """Where the gradient was read; empty: not known."""
+    maybe_clipped: bool
+    share: float
+    """Underflow, as everywhere; NaN: unknown."""
+
+
+def chosen_node(view: RunView, window: Window) -> Node | None:
+    """The node that a window is about; the default one where the name is not known."""
+    frames = run_frames(view)
+    if frames is None or not frames.layers:
+        return None
+    return frames.tree.find(window.layer) or frames.tree.find(default_layer(view))
+
+
+def is_seen(view: RunView, window: Window) -> bool:
+    """Whether a window asks for the gradient as FP16 sees it."""
+    underflow = run_underflow(view)
+    if window.gradient != "auto":
+        return window.gradient == "seen"
+    return underflow is not None and underflow.is_measured
+
+
+def assumed_scale(view: RunView) -> float:
+    """Where a frame has no scale: in FP16 the gradient is as it is; else the scale a scaler would begin with."""
+    underflow = run_underflow(view)
+    return 1.0 if underflow is not None and underflow.is_measured else DEFAULT_SCALE
+
+
+def exponents(view: RunView, window: Window) -> Exponents | None:
+    """The window chart's arrays; None where nothing was sketched there."""
+    node, span, seen = chosen_node(view, window), view.resolve(window), is_seen(view, window)
+    if node is None or span is None:
+        return None
+    return view.memo(("exponents", node, span, seen), lambda: _exponents(view, node, span, seen))
+
+
+def _exponents(view: RunView, node: Node, span: Span, seen: bool) -> Exponents | None:
+    frames = run_frames(view)
+    if frames is None:
+        return None
+    found = _read(view, frames, node, span)
+    return None if found is None else _in_columns(found, node.name, seen, assumed_scale(view))
+
+
+def one_step(view: RunView, window: Window) -> OneStep | None:
+    """The measured step that a window asks for; None where nothing was sketched."""
+    node, frames, underflow = chosen_node(view, window), run_frames(view), run_underflow(view)
+    if node is None or frames is None or underflow is None:
+        return None
+    step = _measured_step(view, frames, node, window)
+    if step is None:
+        return None
+    found = _read(view, frames, node, Span(first_step=step, last_step=step))
+    if found is None:
+        return None
+    row = max(0, int(np.searchsorted(frames.table.step, step, "right")) - 1)
+    share = underflow.shares(np.array([node.first]), np.array([node.end]), slice(row, row + 1))
+    return OneStep(
+        exponents=_in_columns(found, node.name, is_seen(view, window), assumed_scale(view)),
+        sketch=found.sketch[0],
+        attempt=int(found.attempt[0]),
+        point=GRADIENT_POINTS[int(found.point[0])] if found.point[0] < len(GRADIENT_POINTS) else "",
+        maybe_clipped=bool(found.maybe_clipped[0]),
+        share=float(share[0, 0]),
+    )
+
+
+def _measured_step(view: RunView, frames: RunFrames, node: Node, window: Window) -> int | None:
+    """The step nearest to the one asked for; the newest of the window without."""
+    table, span = frames.table, view.resolve(window)
+    rows = np.flatnonzero((table.frames[:, node.first : node.end] > 0).any(axis=1))
+    if not rows.size or span is None:
+        return None
+    steps = np.unique(np.concatenate([table.step[rows], table.last_step[rows]]))
+    if window.step is None:
+        inside = steps[(steps >= span.first_step) & (steps <= span.last_step)]
+        return int(inside[-1] if inside.size else steps[-1])
+    return int(steps[int(np.abs(steps - window.step).argmin())])
+
+
+# ---- reading ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Frames:
+    """Frames of all layers of a node added up; those without any of them left out. All [F]."""
+
+    step: Ints
+    time_us: Ints
+    attempt: Ints
+    scale: Floats
+    point: Ints
+    maybe_clipped: NDArray[np.bool_]
+    sketch: Sketch
+
+
+def _read(view: RunView, frames: RunFrames, node: Node, span: Span) -> _Frames | None:
+    found = [part for piece in frames.pieces if (part := _read_piece(view, frames, node, span, piece)) is not None]
+    if not found:
+        return None
+    arrays = {
+        item.name: np.concatenate([getattr(part, item.name) for part in found])
+        for item in fields(_Frames)
+        if item.name != "sketch"
+    }
+    return _Frames(sketch=_joined([part.sketch for part in found]), **arrays)
+
+
+def _read_piece(view: RunView, frames: RunFrames, node: Node, span: Span, piece: Piece) -> _Frames | None:
+    low, high = max(piece.span.first_step, span.first_step), min(piece.span.last_step, span.last_step)
+    if low > high:
+        return None
+    parts = [
+        view.store.frame_sketches(
+            view.run_id,
+            frames.layer_ids(first, min(first + LAYERS_AT_ONCE, node.end)),
+            first_step=low,
+            last_step=high,
+            rank=frames.rank,
+            attempt=piece.attempt,
+        )
+        for first in range(node.first, node.end, LAYERS_AT_ONCE)
+    ]
+    # A frame that came in meanwhile is in the later of them only.
+    kept = [np.isin(part.step, parts[0].step) for part in parts]
+    present = np.concatenate([part.present[keep] for part, keep in zip(parts, kept, strict=True)], axis=1)
+    rows = present.any(axis=1)
+    if not rows.any():
+        return None
+    first_present = present.argmax(axis=1)[:, None]
+
+    def of_first(name: str) -> Ints:
+        """Of the first layer that is there: read at one point, all are."""
+        whole = np.concatenate([getattr(part, name)[keep] for part, keep in zip(parts, kept, strict=True)], axis=1)
+        return np.take_along_axis(whole, first_present, 1)[rows, 0].astype(np.int64)
+
+    head = parts[0]
+    return _Frames(
+        step=head.step[rows],
+        time_us=head.time_us[rows],
+        attempt=head.attempt[rows].astype(np.int64),
+        scale=head.scale[rows],
+        point=of_first("point"),
+        maybe_clipped=of_first("maybe_clipped").astype(np.bool_),
+        sketch=merge([part.sketches[keep].merged(1) for part, keep in zip(parts, kept, strict=True)])[rows],
+    )
+
+
+def _joined(sketches: Sequence[Sketch]) -> Sketch:
+    """Sketches of [F1], [F2], ... as one of [F1 + F2 + ...]."""
+    if len(sketches) == 1:
+        return sketches[0]
+    lowest = min(s.lowest for s in sketches)
+    num_bins = max(s.lowest + s.counts.shape[-1] for s in sketches) - lowest
+    counts = [
+        np.pad(s.counts, ((0, 0), (s.lowest - lowest, num_bins - (s.lowest - lowest) - s.counts.shape[-1])))
+        for s in sketches
+    ]
+    names = ("n", "zeros", "nan", "pos_inf", "neg_inf", "sum", "sumsq", "absmax", "absmin_nonzero")
+    arrays = {name: np.concatenate([getattr(s, name) for s in sketches]) for name in names}
+    return Sketch(**arrays, lowest=lowest, counts=np.concatenate(counts))
+
+
+# ---- columns ---------------------------------------------------------------------------------
+
+
+def _in_columns(found: _Frames, name: str, seen: bool, assumed: float) -> Exponents:
+    usable = np.isfinite(found.scale) & (found.scale > 0)
+    level = np.clip(np.log2(np.where(usable, found.scale, assumed)), -MAX_SCALE_LOG2, MAX_SCALE_LOG2)
+    scale = np.exp2(level)
+    starts = columns(found.step, NUM_COLUMNS)
+    ends = np.append(starts[1:], found.step.size) - 1
+    sketch = found.sketch.trimmed()
+    lowest, counts = _shifted(sketch, level if seen else np.zeros(level.size))
+    below = {limit: sketch.below(limit, scale) for limit in (LOST, SUBNORMAL, OVERFLOW)}
+
+    def added(values: NDArray[T]) -> NDArray[T]:
+        result: NDArray[T] = np.add.reduceat(values, starts, axis=0)
+        return result
+
+    lines = np.zeros(1) if seen else level
+    lowest, drawn = _cut(lowest, added(counts), LOST - float(lines.max()), OVERFLOW - float(lines.min()))
+    return Exponents(
+        name=name,
+        seen=seen,
+        step=found.step[starts],
+        last_step=found.step[ends],
+        time_us=found.time_us[starts],
+        last_time_us=found.time_us[ends],
+        num_frames=ends - starts + 1,
+        scale=scale[ends],
+        has_scaler=bool(usable.any()),
+        interpolated=bool((level != np.round(level)).any()),
+        lowest=lowest,
+        counts=drawn,
+        n=added(sketch.n),
+        zeros=added(sketch.zeros),
+        nan=added(sketch.nan),
+        infinite=added(sketch.pos_inf + sketch.neg_inf),
+        lost=added(below[LOST]),
+        subnormal=added(below[SUBNORMAL] - below[LOST]),
+        overflow=added(sketch.nonzero - below[OVERFLOW]),
+    )
+
+
+def _shifted(sketch: Sketch, level_F: Floats) -> tuple[int, Floats]:
+    """Counts after multiplying each frame by its scale, and the exponent of the first bin. A scale that is no power of
+    two divides a bin between two, log2-uniformly."""
+    num_bins = sketch.counts.shape[-1]
+    whole = np.floor(level_F).astype(np.int64)
+    part = level_F - whole
+    first = int(whole.min())
+    shifted = np.zeros((level_F.size, int(whole.max()) - first + num_bins + 1))
+    for level in np.unique(level_F).tolist():
+        rows = np.flatnonzero(level_F == level)
+        at, rest = int(whole[rows[0]]) - first, float(part[rows[0]])
+        shifted[rows, at : at + num_bins] += sketch.counts[rows] * (1.0 - rest)
+        if rest:
+            shifted[rows, at + 1 : at + 1 + num_bins] += sketch.counts[rows] * rest
+    return sketch.lowest + first, shifted
+
+
+def _cut(lowest: int, counts: Floats, lost: float, overflow: float) -> tuple[int, Floats]:
+    """Only the bins that are drawn: the data and FP16's limits; what lies beyond goes into the outermost."""
+    used = np.flatnonzero(counts.any(axis=0))
+    low, high = (lowest + int(used[0]), lowest + int(used[-1]) + 1) if used.size else (SUBNORMAL, OVERFLOW)
+    least, most = int(np.floor(lost)), int(np.ceil(overflow))
+    bottom = max(min(low, least - ROOM), least - MOST_BELOW)
+    top = min(max(high, most + ROOM), most + MOST_ABOVE)
+    drawn = np.zeros((counts.shape[0], top - bottom))
+    place = np.clip(np.arange(lowest, lowest + counts.shape[1]), bottom, top - 1) - bottom
+    np.add.at(drawn.T, place, counts.T)
+    return bottom, drawn
