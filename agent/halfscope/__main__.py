@@ -1,8 +1,8 @@
 """The `halfscope` command.
 
-`sync`, `login` and `doctor` need nothing but the agent; every other command is the server package's, which is looked
-for only when one of them is asked for. Must not import torch. Invariant: without the server extra the agent's commands
-work, and the others say in one line how to get it.
+`run`, `sync`, `login` and `doctor` need nothing but the agent; every other command is the server package's, which is
+looked for only when one of them is asked for. Must not import torch. Invariant: without the server extra the agent's
+commands work, and the others say in one line how to get it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from halfscope import doctor, login
 from halfscope._version import __version__
 from halfscope.config import halfscope_home, journal_directory
+from halfscope.launch import command
 
 if TYPE_CHECKING:
     from halfscope.send import SyncProgress
@@ -42,12 +43,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in SERVER_COMMANDS:
         return _serve_side(arguments)
+    if arguments and arguments[0] == "run":
+        return _run(arguments[1:])  # outside of any try: its exceptions and its exit are the program's
     parsed = _parser().parse_args(arguments)
     try:
         code: int = parsed.run(parsed)
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _run(arguments: list[str]) -> int:
+    parser = command.describe(argparse.ArgumentParser(prog="halfscope run", usage=command.USAGE))
+    return command.run(parser, arguments)
 
 
 def _serve_side(arguments: list[str]) -> int:
@@ -75,6 +83,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"halfscope {__version__}")
     commands = parser.add_subparsers(title="commands of the agent", metavar="COMMAND", required=True)
+
+    command.describe(
+        commands.add_parser(
+            "run",
+            help="run a training program and watch it, without a change to it",
+            description="Runs a program as `python` would, and watches whatever it trains.",
+            usage=command.USAGE,
+        )
+    )
 
     sync = commands.add_parser(
         "sync", help="ship journals to a server", description="Ships journals that nobody ships."

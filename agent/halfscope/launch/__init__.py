@@ -1,0 +1,1 @@
+"""`halfscope run`: someone's program, unchanged, watched."""

@@ -1,0 +1,131 @@
+"""Runs case programs, each alone and under `halfscope run`, in a fork of a process that has imported torch once.
+
+    python driver.py FOLDER CASE...
+
+writes per case and way (`alone`, `watched`) FOLDER/<way>/<case>.out, .err and .json (exit code, what was left behind),
+and the journals of the watched ones below FOLDER/journals/<case>. Started as a process of its own: it forks.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import runpy
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import halfscope.launch.auto  # noqa: F401 - loaded once, not in every child
+import torch
+import torch._dynamo
+import torch.distributed.fsdp
+import torch.nn.utils.clip_grad as clip_module
+from halfscope.instrument import scaler as scaler_hooks
+from halfscope.instrument.forward import ForwardHook
+from halfscope.launch import program as programs
+from halfscope.launch.births import classes
+from halfscope.launch.start import AutoWatch
+
+optimizers = sys.modules["torch.optim.optimizer"]  # as an attribute it is not there
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def main(folder: Path, cases: list[str]) -> int:
+    torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()  # what lies before the fork is not looked through in every child again
+    for case in cases:
+        for way in ("alone", "watched"):
+            (folder / way).mkdir(parents=True, exist_ok=True)
+            sys.stdout.flush()
+            child = os.fork()
+            if child == 0:
+                _in_child(folder, case, way)
+            os.waitpid(child, 0)
+    return 0
+
+
+def _in_child(folder: Path, case: str, way: str) -> None:
+    base = folder / way / case
+    for number, suffix in ((1, ".out"), (2, ".err")):
+        target = os.open(f"{base}{suffix}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(target, number)
+    os.environ.update(HALFSCOPE_DIR=str(folder / "journals" / case), HALFSCOPE_MODE="offline", OMP_NUM_THREADS="1")
+    code, left = 0, []
+    try:
+        left = _alone(case) if way == "alone" else _watched(case)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    Path(f"{base}.json").write_text(json.dumps({"exit_code": code, "left": left}), encoding="utf-8")
+    os._exit(0)
+
+
+def _alone(case: str) -> list[str]:
+    sys.path.insert(0, str(PROGRAMS))
+    runpy.run_path(str(PROGRAMS / f"{case}.py"), run_name="__main__")
+    return []
+
+
+def _watched(case: str) -> list[str]:
+    found = programs.from_file(str(PROGRAMS / f"{case}.py"))
+    watch = AutoWatch({}, found.default_name)
+    watch.start()
+    try:
+        programs.run(found, [])
+    finally:
+        watch.stop()
+    return list(_left_behind())
+
+
+def _left_behind() -> Iterator[str]:
+    """What of halfscope is still on torch, on the process or on any object."""
+    for owner in classes():
+        if hasattr(owner.__init__, "__wrapped__"):
+            yield f"{owner.__name__}.__init__ is wrapped"
+    if torch.nn.modules.module._has_any_global_hook():
+        yield "a hook for all modules"
+    if optimizers._global_optimizer_pre_hooks or optimizers._global_optimizer_post_hooks:
+        yield "a hook for all optimizers"
+    for name in ("_get_total_norm", "_group_tensors_by_device_and_dtype"):
+        if getattr(clip_module, name).__module__.startswith("halfscope"):
+            yield f"torch.nn.utils.clip_grad.{name}"
+    if any(_is_ours(finder) for finder in sys.meta_path):
+        yield "an import hook"
+    if any(_is_ours(getattr(callback, "__self__", callback)) for callback in gc.callbacks):
+        yield "a callback of the garbage collector"
+    yield from (f"thread {thread.name}" for thread in threading.enumerate() if thread.name.startswith("halfscope"))
+    for item in gc.get_objects():
+        yield from _left_on(item)
+
+
+def _left_on(item: Any) -> Iterator[str]:
+    kind = type(item)
+    if issubclass(kind, torch.amp.GradScaler) and scaler_hooks.is_attached(item):
+        yield "a scaler's class"
+    elif issubclass(kind, torch.nn.Module) and "_forward_pre_hooks" in vars(item):
+        if any(isinstance(hook, ForwardHook) for hook in item._forward_pre_hooks.values()):
+            yield f"a forward hook on {kind.__name__}"
+        for name, parameter in item.named_parameters(recurse=False):
+            hooks = getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
+            if any(_is_ours(getattr(hook, "__self__", hook)) for hook in hooks.values()):
+                yield f"a gradient hook on {kind.__name__}.{name}"
+    elif issubclass(kind, torch.optim.Optimizer):
+        hooks = [*item._optimizer_step_pre_hooks.values(), *item._optimizer_step_post_hooks.values()]
+        yield from (f"a step hook on {kind.__name__}" for hook in hooks if _is_ours(hook))
+
+
+def _is_ours(item: Any) -> bool:
+    module = getattr(item, "__module__", None) or type(item).__module__
+    return str(module).startswith("halfscope")
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
