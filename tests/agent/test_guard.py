@@ -83,5 +83,35 @@ def test_own_time_is_measured_once_for_nested_calls(guard: Guard, monkeypatch: p
 
 def test_a_stopped_guard_calls_nothing(guard: Guard) -> None:
     """After the end of the run, hooks that somebody kept do nothing."""
-    guard.stopped = True
-    assert guard.wrap("probe", lambda: 1)() is None
+    calls = [guard.wrap("probe", lambda: 1), guard.wrap("kept", lambda: 1, keep=True)]
+    calls.append(guard.hook("hook", lambda: 1, lambda: False))
+    guard.stop()
+    assert [call() for call in calls] == [None, None, None]
+
+
+def test_a_hook_is_swallowed_and_taken_out_like_any_other_call(guard: Guard, told: list[str]) -> None:
+    """And what is wrapped inside of it goes on."""
+    inner = guard.wrap("inner", lambda: 1 / 0)
+    seen: list[int] = []
+
+    def outer(value: int) -> int:
+        inner()
+        seen.append(value)
+        return [5, 6][value]
+
+    hook = guard.hook("outer", outer, lambda: False)
+    assert [hook(0), hook(1), hook(2), hook(0)] == [5, 6, None, None]
+    assert seen == [0, 1, 2]
+    assert guard.failures == {"inner": 1, "outer": 1}
+    assert told == ["inner: division by zero", "outer: list index out of range"]
+    assert guard.own_ns > 0
+
+
+def test_a_hook_does_nothing_where_it_is_told_so(guard: Guard) -> None:
+    """While a compiler traces it, not even a clock is read."""
+    tracing = [True]
+    hook = guard.hook("hook", lambda value: value, lambda: tracing[0])
+    assert hook(3) is None
+    assert guard.own_ns == 0
+    tracing[0] = False
+    assert hook(3) == 3

@@ -1,13 +1,15 @@
 """What is known of one attempt to update, gathered while it runs.
 
-Plain mutable records, filled by hooks, read once by the reporter. Invariant: a `Value` is a float on the host, or a
-`Slot` until the device has delivered it; after `resolve` no slot is left.
+Plain mutable records, filled by hooks, read once by the reporter. Their defaults are attributes of the class: one of
+each is made at every step, and then holds only what was set in that step, which costs a quarter of a dataclass with all
+its fields. So no default may be mutable.
+Invariant: a `Value` is a float on the host, or a `Slot` until the device has delivered it; after `resolve` no slot is
+left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from halfscope.instrument.device import Flight, Slot
@@ -19,14 +21,12 @@ Point = Literal["unscale", "scaled_step", "clip", "closure", "step"]
 clipping function; end of the closure; pre-hook of the step."""
 
 
-@dataclass(slots=True)
 class GradientReading:
     """One look at an optimizer's gradients, unscaled and before any clipping that can be seen."""
 
-    point: Point
-    clipped: Literal["no", "maybe"]
-    parameters: Sequence[int]
-    """ids of the parameters that had a gradient, in the order of `layer_norms`."""
+    parameters: Sequence[int] = ()
+    """ids of the parameters that had a gradient, in the order of `layer_norms`; of a finite one on the host not looked
+    up."""
     norm: float | None = None
     nonfinite: tuple[int, ...] = ()
     """Positions within `parameters`."""
@@ -34,8 +34,11 @@ class GradientReading:
     """Per device: positions within `parameters`, and their norms on the way."""
     divide_by: Value = 1.0
 
+    def __init__(self, point: Point, clipped: Literal["no", "maybe"]) -> None:
+        self.point = point
+        self.clipped = clipped
 
-@dataclass(slots=True)
+
 class OptimizerAttempt:
     """One optimizer's share of an attempt."""
 
@@ -59,7 +62,6 @@ class OptimizerAttempt:
         return self.through_scaler and self.num_applied == 0
 
 
-@dataclass(slots=True)
 class ScalerAttempt:
     """One scaler's share of an attempt."""
 
@@ -72,12 +74,9 @@ class ScalerAttempt:
     """`update(new_scale)` was called."""
 
 
-@dataclass(slots=True)
 class Attempt:
     """One attempt to update, from its first backward pass to the beginning of the next."""
 
-    optimizers: list[OptimizerAttempt]
-    scalers: list[ScalerAttempt]
     step: int = 0
     completed_us: int = 0
     """Wall clock."""
@@ -94,13 +93,18 @@ class Attempt:
     samples: float | None = None
     tokens: float | None = None
     inferred_samples: int = 0
-    logged: tuple[tuple[int, Value], ...] = ()
+    logged: dict[int, Value] | None = None
+    """By series: of several values of one step the last counts."""
     update_missing: bool = False
     pending: bool = False
     """Some value is still on the device."""
     flights: Sequence[Flight] = ()
     judged: bool = False
     loss_told: bool = False
+
+    def __init__(self, optimizers: list[OptimizerAttempt], scalers: list[ScalerAttempt]) -> None:
+        self.optimizers = optimizers
+        self.scalers = scalers
 
     def arrived(self) -> bool:
         """Whether every value has reached the host. Asks the events; waits for nothing."""

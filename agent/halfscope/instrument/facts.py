@@ -45,7 +45,6 @@ class FactTeller:
         self._recorder, self._models, self._names = recorder, models, names
         self._optimizers, self._scalers, self._all_scalers = optimizers, list(scalers), dict(all_scalers)
         self._memory_told = False
-        self._samples_source = ""
         self._points: dict[str, tuple[str, str]] = {}
 
     def started(self, step: int, *, demo: bool) -> None:
@@ -93,9 +92,7 @@ class FactTeller:
 
     def samples_source(self, source: str) -> None:
         """Whether samples per step are `declared` or `inferred`."""
-        if source != self._samples_source:
-            self._samples_source = source
-            self._recorder.facts({"samples_source": source})
+        self._recorder.facts({"samples_source": source})
 
     def gradient_point(self, optimizer: str, point: str, clipped: str) -> None:
         """Where an optimizer's gradients are read, and whether clipping may have come before."""

@@ -47,25 +47,25 @@ class Judge:
     def attempt(self, attempt: Attempt) -> None:
         """Tells what happened in a completed attempt."""
         attempt.judged = True
-        for watched, scaler_part in zip(self._scalers, attempt.scalers, strict=False):
-            self._scale(attempt, watched, scaler_part)
-        for optimizer, part in zip(self._optimizers, attempt.optimizers, strict=True):
+        if attempt.scalers:
+            for watched, scaler_part in zip(self._scalers, attempt.scalers, strict=False):
+                self._scale(attempt, watched, scaler_part)
+        for index, part in enumerate(attempt.optimizers):
             if part.num_applied:
-                self.num_steps[optimizer.index] += part.num_applied
-                if self._last_bad[optimizer.index] or (part.reading is not None and part.reading.nonfinite):
-                    self._applied(attempt, optimizer, part)
+                self.num_steps[index] += part.num_applied
+                reading = part.reading
+                if self._last_bad[index] or (reading is not None and reading.nonfinite):
+                    self._applied(attempt, self._optimizers[index], part)
             if part.through_scaler:
-                self._through_scaler(attempt, optimizer, part)
+                self._through_scaler(attempt, self._optimizers[index], part)
         if attempt.update_missing:
             self._event(attempt, "update_missing", severity="warning")
         self.loss(attempt)
 
     def loss(self, attempt: Attempt) -> None:
         """Tells of a loss that is not finite, once; it may become known only after the attempt is complete."""
-        if attempt.loss_told or not attempt.judged:
-            return
         loss = attempt.loss
-        if loss is None or math.isfinite(loss):
+        if loss is None or math.isfinite(loss) or attempt.loss_told or not attempt.judged:
             return
         attempt.loss_told = True
         # Nothing of it reached weights through an optimizer that was withheld, or that stepped on finite gradients: the

@@ -43,10 +43,10 @@ def find(nonfinite: Collection[str], order: Iterable[str], loss_finite: bool | N
 class BackwardOrder:
     """Records in which order parameters are reached, then keeps one of the hooks as the sign that a backward runs."""
 
-    def __init__(self, on_backward: Callable[[], Any]) -> None:
+    def __init__(self, on_backward: Callable[[torch.Tensor], Any]) -> None:
         """
         Args:
-            on_backward: called once or more in each backward pass; must not raise.
+            on_backward: called once or more in each backward pass with a parameter; must not raise.
         """
         self.order: dict[int, None] = {}
         """ids of parameters, first reached first; empty until a backward pass was seen."""
@@ -59,9 +59,7 @@ class BackwardOrder:
         """Sets a hook on each parameter that takes gradients."""
         for parameter in parameters:
             if parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._handles:
-                self._parameters[id(parameter)] = parameter
-                register: Any = parameter.register_post_accumulate_grad_hook
-                self._handles[id(parameter)] = register(self._reached)
+                self._set(parameter, self._reached)
 
     def settle(self) -> None:
         """After the first attempt: the order is known, and one hook (of the parameter reached first) is enough."""
@@ -69,9 +67,10 @@ class BackwardOrder:
             return
         self.complete = True
         first = next(iter(self.order))
+        parameter = self._parameters[first]
         for key in tuple(self._handles):
-            if key != first:
-                self._remove(key)
+            self._remove(key)
+        self._set(parameter, self._on_backward)
 
     def detach(self) -> None:
         """Takes every hook off."""
@@ -81,9 +80,13 @@ class BackwardOrder:
     def _reached(self, parameter: torch.Tensor) -> None:
         if torch.compiler.is_compiling():
             return
-        if not self.complete and id(parameter) not in self.order:
-            self.order[id(parameter)] = None
-        self._on_backward()
+        self.order.setdefault(id(parameter))
+        self._on_backward(parameter)
+
+    def _set(self, parameter: torch.Tensor, hook: Callable[[torch.Tensor], Any]) -> None:
+        register: Any = parameter.register_post_accumulate_grad_hook
+        self._parameters[id(parameter)] = parameter
+        self._handles[id(parameter)] = register(hook)
 
     def _remove(self, key: int) -> None:
         parameter = self._parameters.pop(key)

@@ -6,7 +6,7 @@ row.
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
@@ -17,7 +17,7 @@ from halfscope.instrument.facts import FactTeller
 from halfscope.instrument.judge import Judge
 from halfscope.instrument.records import Records
 from halfscope.instrument.resolve import resolve
-from halfscope.instrument.rows import RowWriter
+from halfscope.instrument.rows import Row, RowWriter
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.probes import memory
 
@@ -58,7 +58,7 @@ class Reporter:
         self._rows = RowWriter(recorder, self.facts, optimizers, self._scalers)
         self._memory_values = guard.wrap("memory", self._rows.memory_values)
         self._training_bytes = guard.wrap("memory", self.facts.memory)
-        self._memory_read_s = 0.0
+        self._memory_read_ns = -math.inf
 
     def first_attempt(self, autocast: Collection[torch.dtype], order: Sequence[int], *, forward_seen: bool) -> None:
         """The first attempt is complete.
@@ -91,17 +91,22 @@ class Reporter:
         """The loss of an attempt that was judged has become known."""
         self._judge.loss(attempt)
 
-    def emit(self, attempt: Attempt) -> None:
-        """Writes the row of a closed attempt whose values have arrived, and its events where that is still to do."""
-        if attempt.pending:
-            resolve(attempt)
-        if not attempt.judged:
-            self._judge.attempt(attempt)
-        else:
-            self._judge.loss(attempt)
-        now_s = time.monotonic()
-        memory_row = None
-        if now_s - self._memory_read_s >= memory.INTERVAL_S:
-            self._memory_read_s = now_s
-            memory_row = self._memory_values(self.facts.device)
-        self._rows.write(attempt, self._judge.num_steps, memory_row or [])
+    def emit(self, attempts: Sequence[Attempt]) -> None:
+        """Writes the rows of closed attempts whose values have arrived, and their events where that is still to do."""
+        memory_row = self._memory_row(attempts[0].completed_ns)
+        judge, write, num_steps = self._judge, self._rows.write, self._judge.num_steps
+        for attempt in attempts:
+            if attempt.pending:
+                resolve(attempt)
+            if attempt.judged:
+                judge.loss(attempt)
+            else:
+                judge.attempt(attempt)
+            write(attempt, num_steps, memory_row)
+            memory_row = []
+
+    def _memory_row(self, now_ns: int) -> Row:
+        if now_ns - self._memory_read_ns < memory.INTERVAL_S * 1e9:
+            return []
+        self._memory_read_ns = now_ns
+        return self._memory_values(self.facts.device) or []

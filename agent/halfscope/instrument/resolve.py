@@ -19,7 +19,8 @@ def resolve(attempt: Attempt) -> None:
         _optimizer(part)
     attempt.scaled_losses = tuple(host(value) for value in attempt.scaled_losses)
     attempt.declared_loss = host(attempt.declared_loss)
-    attempt.logged = tuple((sid, host(value)) for sid, value in attempt.logged)
+    if attempt.logged is not None:
+        attempt.logged = {sid: host(value) for sid, value in attempt.logged.items()}
     attempt.pending = False
 
 

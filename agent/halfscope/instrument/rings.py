@@ -50,9 +50,11 @@ class Rings:
         """A value went into a ring since the last `seal`."""
 
     def value(self, tensor: torch.Tensor) -> Value:
-        """A tensor of one element; None where it can be had neither at once nor later."""
-        if tensor.numel() != 1:
-            tensor = tensor.detach().sum()
+        """The sum of a tensor; None where it can be had neither at once nor later."""
+        return self.one(tensor if tensor.numel() == 1 else tensor.detach().sum())
+
+    def one(self, tensor: torch.Tensor) -> Value:
+        """Likewise of what is known to have one element."""
         if self.on_host(tensor):
             return float(tensor.item())
         return self.put(tensor)

@@ -42,6 +42,7 @@ class RowWriter:
         self._rates: list[Sequence[Value]] = [()] * len(optimizers)
         """Learning rates per group, as last written."""
         self._points: list[str] = [""] * len(optimizers)
+        self._samples_source = ""
 
     def write(self, attempt: Attempt, num_steps: Sequence[int], memory_row: Row) -> None:
         """Writes the row of an attempt whose values are all on the host.
@@ -51,16 +52,17 @@ class RowWriter:
             memory_row: what `memory_values` gave, or nothing.
         """
         row: Row = []
-        for watched, scaler_part in zip(self._scalers, attempt.scalers, strict=False):
-            self._scaler_values(row, watched, scaler_part)
-        for optimizer, part in zip(self._optimizers, attempt.optimizers, strict=True):
-            row.append((self._optimizer_sids[optimizer.index]["opt.steps"], float(num_steps[optimizer.index])))
-            self._optimizer_values(row, optimizer, part)
+        if attempt.scalers:
+            for watched, scaler_part in zip(self._scalers, attempt.scalers, strict=False):
+                self._scaler_values(row, watched, scaler_part)
+        for index, part in enumerate(attempt.optimizers):
+            row.append((self._optimizer_sids[index]["opt.steps"], float(num_steps[index])))
+            self._optimizer_values(row, index, part)
         self._run_values(row, attempt)
-        row += memory_row
-        for sid, value in attempt.logged:
-            if isinstance(value, float):
-                row.append((sid, value))
+        if memory_row:
+            row += memory_row
+        if attempt.logged is not None:
+            row += [(sid, value) for sid, value in attempt.logged.items() if isinstance(value, float)]
         self._recorder.row(attempt.step, attempt.completed_us, row)
 
     def memory_values(self, device: torch.device | None) -> Row:
@@ -86,20 +88,20 @@ class RowWriter:
         if isinstance(part.growth_tracker, float):
             row.append((sids["amp.growth_tracker"], part.growth_tracker))
 
-    def _optimizer_values(self, row: Row, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
-        sids = self._optimizer_sids[watched.index]
+    def _optimizer_values(self, row: Row, index: int, part: OptimizerAttempt) -> None:
+        sids = self._optimizer_sids[index]
         if part.through_scaler:
             row.append((sids["amp.skipped"], 1.0 if part.skipped else 0.0))
         reading = part.reading
         if reading is not None and reading.norm is not None:
             row.append((sids["grad.norm"], reading.norm))
-            if self._points[watched.index] is not reading.point:
-                self._points[watched.index] = reading.point
-                self._facts.gradient_point(watched.name, reading.point, reading.clipped)
+            if self._points[index] is not reading.point:
+                self._points[index] = reading.point
+                self._facts.gradient_point(self._optimizers[index].name, reading.point, reading.clipped)
         if part.norm_clipped is not None:
             row.append((sids["grad.norm_clipped"], part.norm_clipped))
-        if part.learning_rates != self._rates[watched.index]:
-            self._rate_values(row, watched, part.learning_rates)
+        if part.learning_rates is not self._rates[index] and part.learning_rates != self._rates[index]:
+            self._rate_values(row, self._optimizers[index], part.learning_rates)
 
     def _rate_values(self, row: Row, watched: WatchedOptimizer, rates: Sequence[Value]) -> None:
         before = self._rates[watched.index]
@@ -124,11 +126,17 @@ class RowWriter:
         row.append((sids["time.step_s"], step_s))
         if attempt.samples is not None:
             row.append((sids["throughput.samples_per_s"], attempt.samples / step_s))
-            self._facts.samples_source("declared")
+            if self._samples_source != "declared":
+                self._tell_samples_source("declared")
         elif attempt.inferred_samples:
             row.append((sids["throughput.samples_per_s"], attempt.inferred_samples / step_s))
-            self._facts.samples_source("inferred")
+            if self._samples_source != "inferred":
+                self._tell_samples_source("inferred")
         if attempt.tokens is not None:
             row.append((sids["throughput.tokens_per_s"], attempt.tokens / step_s))
         if attempt.cost_share is not None:
             row.append((sids["halfscope.cost_share"], attempt.cost_share))
+
+    def _tell_samples_source(self, source: str) -> None:
+        self._samples_source = source
+        self._facts.samples_source(source)

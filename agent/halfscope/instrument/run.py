@@ -119,7 +119,7 @@ class Run:
         )
         if self._on_end is not None:
             guard.wrap("sender", self._on_end)(self)
-        guard.stopped = True
+        guard.stop()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Held by something that is copied or saved (a trainer, a module), it must not stop that.
@@ -129,7 +129,7 @@ class Run:
         """In a forked child: this run is the parent's."""
         self._watcher = None
         if self._guard is not None:
-            self._guard.stopped = True
+            self._guard.stop()
 
     def _annotate_now(self, loss: float | torch.Tensor | None, samples: int | None, tokens: int | None) -> None:
         watcher = self._watcher
@@ -156,7 +156,10 @@ class Run:
         if name == "loss":
             watcher.declare_loss(number)
         else:
-            watcher.attempt.logged += ((self._sid(name), number),)
+            attempt = watcher.attempt
+            if attempt.logged is None:
+                attempt.logged = {}
+            attempt.logged[self._sid(name)] = number
 
     def _sid(self, name: str) -> int:
         sid = self._logged_sids.get(name)
@@ -179,7 +182,7 @@ class Run:
             if value.numel() != 1 or value.is_complex():
                 raise ValueError(f"{name} has shape {tuple(value.shape)}; expected one real number, as .mean() gives")
             assert self._watcher is not None
-            return self._watcher.rings.value(value)
+            return self._watcher.rings.one(value)
         if isinstance(value, (str, bytes)):
             raise TypeError(f"{name} is {type(value).__name__}; expected a number (texts go into watch(config=...))")
         return float(value)

@@ -14,7 +14,7 @@ import torch
 
 from halfscope.instrument.attempt import Attempt, OptimizerAttempt
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
-from halfscope.record.clock import Phase
+from halfscope.record.clock import OPEN
 
 if TYPE_CHECKING:
     from halfscope.instrument.watcher import Watcher
@@ -67,7 +67,7 @@ class ScalerCalls:
         them.
         """
         watcher = self._watcher
-        if watcher.clock.phase is not Phase.OPEN:
+        if watcher.clock.phase is not OPEN:
             return False
         return all(
             (state := self._watched.state(watched.optimizer)) is not None and state["found_inf_per_device"]
@@ -84,7 +84,7 @@ class ScalerCalls:
             return
         part = watcher.attempt.optimizers[watched.index]
         part.user_unscaled = watcher.inside_scaler_step is not optimizer
-        watcher.read_gradients(watched, "unscale", "no", None)
+        watcher.read_gradients(watched, "unscale", "no")
 
     def _before_step(self, optimizer: torch.optim.Optimizer) -> None:
         watcher = self._watcher
@@ -132,7 +132,7 @@ class ScalerCalls:
 
     def _before_update(self, new_scale: Any) -> None:
         watcher = self._watcher
-        self._between = new_scale is not None and watcher.clock.phase is not Phase.OPEN
+        self._between = new_scale is not None and watcher.clock.phase is not OPEN
         if self._between:
             return  # sets the scale between two attempts, and is none itself
         part = watcher.attempt_for_work().scalers[self._watched.index]

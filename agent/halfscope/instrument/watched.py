@@ -12,6 +12,8 @@ import torch
 
 from halfscope.instrument import scaler as scaler_hooks
 
+ADOPTION_CHECKS = 16
+
 
 class WatchedOptimizer:
     """One optimizer: its parameters, its labels and its size."""
@@ -26,6 +28,8 @@ class WatchedOptimizer:
         self.optimizer = optimizer
         self.labels: Mapping[str, str] = {"optimizer": name} if labelled else {}
         self.num_elements = 0
+        self.num_unchecked = ADOPTION_CHECKS
+        """In how many steps more it is looked who calls it."""
         self.last_rate: float | None = None
         self.last_rates: Sequence[Any] = ()
         self._marks: list[tuple[int, ...]] = []
@@ -51,7 +55,13 @@ class WatchedOptimizer:
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradients that are there, in the order of `parameters`."""
-        return [grad for parameter in self.parameters() if (grad := parameter.grad) is not None]
+        # From the groups as they are now: what was put into them since is read too.
+        return [
+            grad
+            for group in self.optimizer.param_groups
+            for parameter in group["params"]
+            if (grad := parameter.grad) is not None
+        ]
 
     def with_gradient(self) -> list[int]:
         """ids of the parameters that `gradients` are of."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -19,25 +19,15 @@ from halfscope.guard import Guard
 from halfscope.instrument import clipping, forward, precision
 from halfscope.instrument import scaler as scaler_hooks
 from halfscope.instrument.adopt import calling_scaler
-from halfscope.instrument.attempt import Attempt, GradientReading, OptimizerAttempt, Point, ScalerAttempt, Value
-from halfscope.instrument.device import Slot
+from halfscope.instrument.attempt import Attempt, OptimizerAttempt, Point, ScalerAttempt, Value
+from halfscope.instrument.closed import ClosedAttempts
 from halfscope.instrument.origin import BackwardOrder
+from halfscope.instrument.reading import GradientReader
 from halfscope.instrument.report import Reporter
 from halfscope.instrument.rings import Rings
 from halfscope.instrument.scaler_calls import ScalerCalls
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
-from halfscope.probes import gradients
-from halfscope.record.clock import Phase, StepClock
-
-BATCH_ATTEMPTS = 16
-BATCH_NS = 20_000_000
-"""Quiet attempts are told together, at the latest after 20 ms: in one go it costs half as much as one by one."""
-ADOPTION_CHECKS = 16
-"""In how many of an optimizer's first steps it is looked who calls it."""
-
-
-_COMPARED = ("unscale", "clip")
-"""Points where the user's own `clip_grad_norm_` follows: there the norm is the same to the last bit."""
+from halfscope.record.clock import COMPLETE, OPEN, StepClock
 
 
 class Watcher:
@@ -55,12 +45,11 @@ class Watcher:
         every: int,
     ) -> None:
         self.models, self.optimizers, self.scalers = models, list(optimizers), list(scalers)
-        self.reporter, self.guard, self.every = reporter, guard, every
+        self.reporter, self.guard = reporter, guard
         self.clock = StepClock(start_step, self._close)
         self.rings = Rings(sum(len(watched.parameters()) for watched in optimizers))
         self.attempt = self._new_attempt()
-        self._queue: deque[Attempt] = deque()
-        """Closed attempts whose values are still on the way."""
+        self.closed = ClosedAttempts(guard.wrap("rows", reporter.emit))
         self.by_id = {id(watched.optimizer): watched for watched in optimizers}
         self._awaited_scalers = {scaler.index for scaler in scalers}
         """Those that were updated in the last attempt: with one scaler for each of several optimizers, the attempt is
@@ -68,25 +57,21 @@ class Watcher:
         self.inside_scaler_step: torch.optim.Optimizer | None = None
         self._pending_samples = 0
         self._forward_counted = False
-        self._last_completed_ns: int | None = None
-        self._last_own_ns = 0
-        self._drained_ns = 0
         self._first_told = False
         self._settled_in = self._bytes_told = False
         self._forward_handle: Any = None
         self._forward_seen = False
-        self._adoption_checks = [0] * len(optimizers)
         self._handles: list[Any] = []
         self._autocast_seen: set[torch.dtype] = set()
         self._first_forward_handles: list[Any] = []
-        self.order = BackwardOrder(guard.wrap("step clock", self._backward))
-        self.read_gradients = guard.wrap("gradients", self._read_gradients_now)
-        self._read_clipped = guard.wrap("gradients", self._read_clipped_now)
+        self.order = BackwardOrder(guard.hook("step clock", self._backward, torch.compiler.is_compiling))
+        reader = GradientReader(self.rings, every)
+        self._read = guard.wrap("gradients", reader.read)
+        self._read_clipped = guard.wrap("gradients", reader.read_clipped)
         self.read_rates = guard.wrap("learning rate", self._read_rates_now)
         self._clip_listener = guard.wrap("clipping", self._before_clipping)
         self._judge = guard.wrap("events", reporter.judge)
         self._judge_loss = guard.wrap("events", reporter.judge_loss)
-        self._emit = guard.wrap("rows", reporter.emit)
         self._tell_first = guard.wrap("facts", reporter.first_attempt)
         self._closure_done = guard.wrap("gradients", self._after_closure)
 
@@ -95,12 +80,10 @@ class Watcher:
     def attach(self) -> None:
         """Sets every hook."""
         for watched in self.optimizers:
-            self._handles.append(
-                watched.optimizer.register_step_pre_hook(_pre_hook(self.guard.wrap("optimizer", self._before_step)))
-            )
-            self._handles.append(
-                watched.optimizer.register_step_post_hook(_post_hook(self.guard.wrap("optimizer", self._after_step)))
-            )
+            before = self.guard.hook("optimizer", partial(self._before_step, watched), torch.compiler.is_compiling)
+            after = self.guard.hook("optimizer", partial(self._after_step, watched), torch.compiler.is_compiling)
+            self._handles.append(watched.optimizer.register_step_pre_hook(before))
+            self._handles.append(watched.optimizer.register_step_post_hook(after))
             for parameter in watched.parameters()[:1]:
                 self.guard.wrap("device", self.rings.prepare)(parameter.device)
         for scaler in self.scalers:
@@ -159,11 +142,11 @@ class Watcher:
         dtype = precision.autocast_dtype("cpu" if parameter is None else parameter.device.type)
         if dtype is not None:
             self._autocast_seen.add(dtype)
-        self._last_completed_ns = self._last_completed_ns or time.perf_counter_ns()
+        self.closed.training_began(time.perf_counter_ns())
 
-    def _backward(self) -> None:
+    def _backward(self, parameter: torch.Tensor) -> None:
         self._forward_counted = False
-        if self.clock.phase is not Phase.OPEN:
+        if self.clock.phase is not OPEN:
             self.clock.begin()
         elif not self.scalers:
             # Gradients go on growing after a clipping function was seen: what was read then is not the step's gradient.
@@ -174,27 +157,28 @@ class Watcher:
     # ---- optimizer -----------------------------------------------------------------------------
 
     def _before_step(
-        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, watched: WatchedOptimizer, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        watched = self.by_id[id(optimizer)]
-        if self.inside_scaler_step is not optimizer and self._adoption_checks[watched.index] < ADOPTION_CHECKS:
-            self._adoption_checks[watched.index] += 1
-            self._adopt_caller(optimizer)
+        if watched.num_unchecked and self.inside_scaler_step is not optimizer:
+            watched.num_unchecked -= 1
+            self._adopt_caller(watched)
         part = self._part_for_work(watched)
         part.num_calls += 1
-        if part.reading is not None and (part.user_unscaled or part.reading.point == "clip"):
+        reading = part.reading
+        if reading is not None and (part.user_unscaled or reading.point == "clip"):
             if part.num_calls == 1:
-                self._read_clipped(watched, part)
+                self._read_clipped(self.clock.step, watched, part)
             return None
         grad_scale = getattr(optimizer, "grad_scale", None)
         if grad_scale is not None:
             self.read_gradients(watched, "scaled_step", "no", grad_scale)
             return None
-        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
-        if callable(closure) and self.inside_scaler_step is None:
-            return self._with_closure(watched, closure, args, kwargs)
-        if part.reading is None or part.num_calls > 1:
-            self.read_gradients(watched, "step", "maybe", None)
+        if kwargs or len(args) > 1:
+            closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+            if callable(closure) and self.inside_scaler_step is None:
+                return self._with_closure(watched, closure, args, kwargs)
+        if reading is None or part.num_calls > 1:
+            self.read_gradients(watched, "step", "maybe")
         return None
 
     def _with_closure(
@@ -218,19 +202,20 @@ class Watcher:
     def _after_closure(self, watched: WatchedOptimizer) -> None:
         part = self.attempt.optimizers[watched.index]
         if part.reading is not None and part.reading.point == "clip":
-            self._read_clipped(watched, part)
+            self._read_clipped(self.clock.step, watched, part)
         else:
-            self.read_gradients(watched, "closure", "maybe", None)
+            self.read_gradients(watched, "closure", "maybe")
 
-    def _after_step(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        watched = self.by_id[id(optimizer)]
-        part = self.attempt.optimizers[watched.index]
+    def _after_step(
+        self, watched: WatchedOptimizer, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         if self.inside_scaler_step is optimizer:
             return  # after_step of the scaler knows more
+        part = self.attempt.optimizers[watched.index]
         part.num_applied += 1
         groups = optimizer.param_groups
         if len(groups) == 1 and groups[0].get("lr") is watched.last_rate:
-            part.learning_rates = watched.last_rates
+            part.learning_rates = watched.last_rates  # the very object: it is the same rate
         else:
             self.read_rates(watched, part)
         if watched.index == 0 and not (self.scalers and self._scaler_at_work()):
@@ -238,7 +223,7 @@ class Watcher:
 
     def scaler_begins(self, index: int) -> None:
         """A scaler starts work. Where it was updated in the open attempt, the others are not used in that one."""
-        if self.clock.phase is Phase.OPEN and self.attempt.scalers[index].updated:
+        if self.clock.phase is OPEN and self.attempt.scalers[index].updated:
             self.complete()
 
     def scaler_updated(self, index: int) -> None:
@@ -250,18 +235,31 @@ class Watcher:
     def _scaler_at_work(self) -> bool:
         return any(scaler.touched for scaler in self.attempt.scalers)
 
-    def _adopt_caller(self, optimizer: torch.optim.Optimizer) -> None:
-        scaler = calling_scaler(optimizer)
+    def _adopt_caller(self, stepped: WatchedOptimizer) -> None:
+        scaler = calling_scaler(stepped.optimizer)
         if scaler is None or any(known.scaler is scaler for known in self.scalers):
             return
         watched = WatchedScaler(len(self.scalers), type(scaler).__name__, scaler, labelled=bool(self.scalers))
         self.scalers.append(watched)
-        self.attempt.scalers.append(ScalerAttempt(touched=True))
+        part = ScalerAttempt()
+        part.touched = True
+        self.attempt.scalers.append(part)
         self._attach_scaler(watched)
-        self.reporter.adopted(self.clock.step, watched, self.by_id[id(optimizer)])
-        self.inside_scaler_step = optimizer
+        self.reporter.adopted(self.clock.step, watched, stepped)
+        self.inside_scaler_step = stepped.optimizer
 
     # ---- gradients -----------------------------------------------------------------------------
+
+    def read_gradients(
+        self,
+        watched: WatchedOptimizer,
+        point: Point,
+        clipped: Literal["no", "maybe"],
+        grad_scale: torch.Tensor | None = None,
+        always: bool = False,
+    ) -> None:
+        """Notes an optimizer's gradients as they are now in the current attempt."""
+        self._read(self.attempt, self.clock.step, watched, point, clipped, grad_scale, always)
 
     def _before_clipping(self, tensors: list[torch.Tensor]) -> None:
         ids = {id(tensor) for tensor in tensors}
@@ -269,7 +267,7 @@ class Watcher:
             if any(id(grad) in ids for grad in watched.gradients()):
                 part = self._part_for_work(watched)
                 if part.reading is None:
-                    self.read_gradients(watched, "clip", "no", None)
+                    self.read_gradients(watched, "clip", "no")
 
     def declare_loss(self, loss: Value) -> None:
         """`run.step(loss=)`: the raw loss of the current attempt, which may be complete already."""
@@ -279,13 +277,13 @@ class Watcher:
             attempt.notable = True
             if attempt.judged:
                 self._judge_loss(attempt)
-            elif self.clock.phase is Phase.COMPLETE:
+            elif self.clock.phase is COMPLETE:
                 self._judge_now(attempt)
 
     def end(self) -> None:
         """Closes what is complete and tells everything, waiting for devices where it must."""
         self.clock.end()
-        self.drain(wait=True)
+        self.closed.drain(wait=True)
 
     @property
     def last_step(self) -> int:
@@ -303,77 +301,19 @@ class Watcher:
         Without a backward pass in between, an optimizer that follows the first one (`a.step(); b.step()`) applies the
         same gradients: its step is of the attempt that the first one completed.
         """
-        if self.clock.phase is not Phase.COMPLETE or not self._is_due(self.attempt.optimizers[watched.index]):
+        phase = self.clock.phase
+        if phase is not OPEN and not (phase is COMPLETE and self._is_due(self.attempt.optimizers[watched.index])):
             self.clock.begin()
         return self.attempt.optimizers[watched.index]
 
     def _is_due(self, part: OptimizerAttempt) -> bool:
         return not part.num_calls and not part.through_scaler
 
-    def _read_gradients_now(
-        self,
-        watched: WatchedOptimizer,
-        point: Point,
-        clipped: Literal["no", "maybe"],
-        grad_scale: torch.Tensor | None,
-        always: bool = False,
-    ) -> None:
-        if self.clock.step % self.every and not always:
-            return
-        grads = watched.gradients()
-        if not grads:
-            return
-        part = self.attempt.optimizers[watched.index]
-        on_host = self.rings.on_host
-        if on_host(grads[0]) and (grad_scale is None or on_host(grad_scale)):
-            divide = 1.0 if grad_scale is None else grad_scale.item()
-            found = gradients.read(grads, divide, exact=point in _COMPARED)
-            if found is not None:
-                parameters: Sequence[int] = ()
-                if found.nonfinite:
-                    parameters = watched.with_gradient()
-                    self.attempt.notable = True
-                part.reading = GradientReading(point, clipped, parameters, found.norm, found.nonfinite)
-            return
-        divide_by = 1.0 if grad_scale is None else self.rings.value(grad_scale)
-        part.reading = GradientReading(
-            point,
-            clipped,
-            watched.with_gradient(),
-            layer_norms=self._capture(grads),
-            divide_by=divide_by,
-        )
-
-    def _read_clipped_now(self, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
-        grads = watched.gradients()
-        if not grads or self.clock.step % self.every:
-            return
-        if self.rings.on_host(grads[0]):
-            found_inf = getattr(watched.optimizer, "found_inf", None)
-            if found_inf is not None and found_inf.item():
-                return  # a fused step that is going to do nothing
-            found = gradients.read(grads, exact=True)
-            part.norm_clipped = None if found is None else found.norm
-        else:
-            part.clipped_norms = [slot for _, slot in self._capture(grads)]
-
-    def _capture(self, grads: Sequence[torch.Tensor]) -> list[tuple[Sequence[int], Slot]]:
-        by_device: dict[torch.device, list[int]] = {}
-        for at, grad in enumerate(grads):
-            by_device.setdefault(grad.device, []).append(at)
-        captured: list[tuple[Sequence[int], Slot]] = []
-        for positions in by_device.values():
-            norms = gradients.capture([grads[at] for at in positions])
-            slot = None if norms is None else self.rings.put(norms)
-            if slot is not None:
-                captured.append((positions, slot))
-        return captured
-
     def _read_rates_now(self, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
         groups = watched.optimizer.param_groups
         part.learning_rates = [self._rate(group.get("lr")) for group in groups]
         rate = groups[0].get("lr")
-        if isinstance(rate, float):  # the very object: the same one next time is the same rate
+        if isinstance(rate, float):
             watched.last_rate, watched.last_rates = rate, part.learning_rates
 
     def _rate(self, rate: Any) -> Value:
@@ -387,7 +327,8 @@ class Watcher:
         """The attempt's update is over."""
         self.clock.complete()
         attempt = self.attempt
-        self._awaited_scalers = {at for at, scaler in enumerate(attempt.scalers) if scaler.updated}
+        if attempt.scalers:
+            self._awaited_scalers = {at for at, scaler in enumerate(attempt.scalers) if scaler.updated}
         attempt.step = self.clock.step
         attempt.completed_ns = time.perf_counter_ns()
         attempt.completed_us = time.time_ns() // 1000
@@ -401,8 +342,8 @@ class Watcher:
     def _judge_now(self, attempt: Attempt) -> None:
         if self.rings.used or any(self._is_due(part) for part in self.attempt.optimizers):
             return  # not before its values have arrived, nor while another optimizer may step in it
-        self.drain()
-        if not self._queue and not attempt.judged:
+        self.closed.drain()
+        if not self.closed and not attempt.judged:
             self._judge(attempt)
 
     def _settle_in(self, attempt: Attempt) -> None:
@@ -426,53 +367,11 @@ class Watcher:
         if self.rings.used:
             attempt.pending = True
             attempt.flights = self.rings.seal()
-        if attempt.samples is not None and self._forward_handle is not None and self._first_told:
+        if self._forward_handle is not None and attempt.samples is not None and self._first_told:
             # The user declares samples: nothing is to be inferred, and the model is called without a hook again.
             self._forward_handle.remove()
             self._forward_handle = None
-        self._queue.append(attempt)
-        due = attempt.completed_ns - self._drained_ns >= BATCH_NS
-        if attempt.notable or due or len(self._queue) >= BATCH_ATTEMPTS:
-            self._drained_ns = attempt.completed_ns
-            self.drain()
-
-    def drain(self, *, wait: bool = False) -> None:
-        """Hands on the closed attempts whose values have arrived, in order.
-
-        Args:
-            wait: for those that have not: only at the end of a run.
-        """
-        while self._queue and (wait or self._queue[0].arrived()):
-            attempt = self._queue.popleft()
-            for flight in attempt.flights:
-                if wait:
-                    flight.event.synchronize()
-            self._time(attempt)
-            self._emit(attempt)
-            for flight in attempt.flights:
-                flight.land()
-
-    def _time(self, attempt: Attempt) -> None:
-        if self._last_completed_ns is not None:
-            attempt.step_s = (attempt.completed_ns - self._last_completed_ns) / 1e9
-            if attempt.step_s > 0:
-                attempt.cost_share = (attempt.own_ns - self._last_own_ns) / 1e9 / attempt.step_s
-        self._last_completed_ns, self._last_own_ns = attempt.completed_ns, attempt.own_ns
+        self.closed.add(attempt)
 
     def _new_attempt(self) -> Attempt:
         return Attempt([OptimizerAttempt() for _ in self.optimizers], [ScalerAttempt() for _ in self.scalers])
-
-
-def _pre_hook(call: Callable[..., Any]) -> Callable[..., Any]:
-    def halfscope_before_step(optimizer: Any, args: Any, kwargs: Any) -> Any:
-        return None if torch.compiler.is_compiling() else call(optimizer, args, kwargs)
-
-    return halfscope_before_step
-
-
-def _post_hook(call: Callable[..., Any]) -> Callable[..., Any]:
-    def halfscope_after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling():
-            call(optimizer, args, kwargs)
-
-    return halfscope_after_step

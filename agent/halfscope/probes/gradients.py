@@ -24,9 +24,10 @@ SERIES = (
 
 SMALLEST_TRUSTED_NORM = 1e-15
 LARGEST_TRUSTED_NORM = 1e15
+"""A float32 norm outside of these is recomputed: squares of 1e-24 read 0 in float32, of 1e20 infinity."""
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 """Of a subclass (DTensor) even a norm may be a collective: those are taken one by one, each its local part."""
-"""A float32 norm outside of these is recomputed: squares of 1e-24 read 0 in float32, of 1e20 infinity."""
+_WIDE = frozenset({torch.float32, torch.float64})
 
 
 class HostNorm(NamedTuple):
@@ -105,17 +106,12 @@ def byte_size(tensor: torch.Tensor) -> int:
 def _read_fast(grads: Sequence[torch.Tensor], exact: bool) -> float:
     """One multi-tensor pass; 0 where it does not apply."""
     try:
-        norms = torch._foreach_norm(grads)  # type: ignore[arg-type]
-        if norms[0].dtype is not torch.float32 and norms[0].dtype is not torch.float64:
-            return 0.0
         if exact:  # the very operations of clip_grad_norm_
-            result: float = torch.linalg.vector_norm(torch.stack(norms)).item()
-            return result
-        squares = 0.0
-        for norm in norms:
-            value: float = norm.item()
-            squares += value * value
-        return math.sqrt(squares)
+            norms = torch._foreach_norm(grads)  # type: ignore[arg-type]
+            total = torch.linalg.vector_norm(torch.stack(norms))
+            return total.item() if total.dtype in _WIDE else 0.0
+        # A norm of half precision would be rounded to it; of float64 this raises.
+        return math.hypot(*[norm.item() for norm in torch._foreach_norm(grads, 2, torch.float32)])  # type: ignore[arg-type]
     except (RuntimeError, TypeError, NotImplementedError):
         # Sparse, mixed or exotic tensors: the careful way deals with them one by one.
         return 0.0

@@ -166,7 +166,7 @@ def test_a_watched_amp_step_on_a_device_reads_nothing(watching: Any, fake_cuda: 
         run.log(metric=torch.empty((), device="cuda"))
     assert run._guard.failures == {}
     assert run._watcher.rings.num_dropped > 0
-    assert len(run._watcher._queue) == 69
+    assert len(run._watcher.closed) == 69
 
 
 def test_a_watched_plain_step_on_a_device_reads_nothing(watching: Any, fake_cuda: Any) -> None:

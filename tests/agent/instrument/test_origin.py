@@ -32,7 +32,7 @@ def test_the_order_is_recorded_once_and_one_hook_stays() -> None:
     """After the first attempt the parameter that is reached first tells of each backward pass."""
     model = torch.nn.Sequential(*[torch.nn.Linear(2, 2, bias=False) for _ in range(3)])
     told: list[int] = []
-    order = BackwardOrder(lambda: told.append(1))
+    order = BackwardOrder(lambda parameter: told.append(1))
     order.attach(model.parameters())
     model(torch.ones(1, 2)).sum().backward()
     assert list(order.order) == [id(model[at].weight) for at in (2, 1, 0)]
@@ -52,7 +52,7 @@ def test_a_users_own_hook_on_a_parameter_stays() -> None:
     weight = torch.nn.Parameter(torch.ones(2))
     called: list[int] = []
     weight.register_post_accumulate_grad_hook(lambda parameter: called.append(1))
-    order = BackwardOrder(lambda: None)
+    order = BackwardOrder(lambda parameter: None)
     order.attach([weight])
     order.detach()
     weight.sum().backward()

@@ -1,0 +1,98 @@
+"""Reading an optimizer's gradients into its share of the current attempt.
+
+Owns when they are measured (`every`), and the choice between reading at once and queueing on the device. Sets no hooks.
+Invariant: changes no gradient and waits for no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+
+from halfscope.instrument.attempt import Attempt, GradientReading, OptimizerAttempt, Point
+from halfscope.instrument.device import Slot
+from halfscope.instrument.rings import Rings
+from halfscope.instrument.watched import WatchedOptimizer
+from halfscope.probes import gradients
+
+_COMPARED = ("unscale", "clip")
+"""Points where the user's own `clip_grad_norm_` follows: there the norm is the same to the last bit."""
+
+
+class GradientReader:
+    """Reads the gradients of a run's optimizers."""
+
+    def __init__(self, rings: Rings, every: int) -> None:
+        """
+        Args:
+            every: of this many steps one is measured.
+        """
+        self._rings, self._every = rings, every
+
+    def read(
+        self,
+        attempt: Attempt,
+        step: int,
+        watched: WatchedOptimizer,
+        point: Point,
+        clipped: Literal["no", "maybe"],
+        grad_scale: torch.Tensor | None = None,
+        always: bool = False,
+    ) -> None:
+        """Notes an optimizer's gradients in its share of an attempt; nothing where it has none.
+
+        Args:
+            step: number of the attempt.
+            clipped: whether clipping may have come before.
+            grad_scale: the scale that is still on them.
+            always: also between two measured steps.
+        """
+        if step % self._every and not always:
+            return
+        grads = watched.gradients()
+        if not grads:
+            return
+        reading = GradientReading(point, clipped)
+        on_host = self._rings.on_host
+        if on_host(grads[0]) and (grad_scale is None or on_host(grad_scale)):
+            divide_by = 1.0 if grad_scale is None else grad_scale.item()
+            found = gradients.read(grads, divide_by, exact=point in _COMPARED)
+            if found is None:
+                return
+            reading.norm, reading.nonfinite = found
+            if reading.nonfinite:
+                reading.parameters = watched.with_gradient()
+                attempt.notable = True
+        else:
+            reading.parameters = watched.with_gradient()
+            reading.layer_norms = self._capture(grads)
+            reading.divide_by = 1.0 if grad_scale is None else self._rings.value(grad_scale)
+        attempt.optimizers[watched.index].reading = reading
+
+    def read_clipped(self, step: int, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
+        """Notes the norm that the optimizer is handed, where it was read before clipping."""
+        grads = watched.gradients()
+        if not grads or step % self._every:
+            return
+        if self._rings.on_host(grads[0]):
+            found_inf = getattr(watched.optimizer, "found_inf", None)
+            if found_inf is not None and found_inf.item():
+                return  # a fused step that is going to do nothing
+            found = gradients.read(grads, exact=True)
+            part.norm_clipped = None if found is None else found.norm
+        else:
+            part.clipped_norms = [slot for _, slot in self._capture(grads)]
+
+    def _capture(self, grads: Sequence[torch.Tensor]) -> list[tuple[Sequence[int], Slot]]:
+        by_device: dict[torch.device, list[int]] = {}
+        for at, grad in enumerate(grads):
+            by_device.setdefault(grad.device, []).append(at)
+        captured: list[tuple[Sequence[int], Slot]] = []
+        for positions in by_device.values():
+            norms = gradients.capture([grads[at] for at in positions])
+            slot = None if norms is None else self._rings.put(norms)
+            if slot is not None:
+                captured.append((positions, slot))
+        return captured
