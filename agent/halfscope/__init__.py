@@ -15,10 +15,15 @@ from halfscope._version import __version__
 if TYPE_CHECKING:
     from halfscope.instrument.entry import watch
     from halfscope.instrument.run import Run
+    from halfscope.probes.sketches import sketch_of
 
-__all__ = ["Run", "__version__", "watch"]
+__all__ = ["Run", "__version__", "sketch_of", "watch"]
 
-_HOMES = {"watch": "halfscope.instrument.entry", "Run": "halfscope.instrument.run"}
+_HOMES = {
+    "watch": "halfscope.instrument.entry",
+    "Run": "halfscope.instrument.run",
+    "sketch_of": "halfscope.probes.sketches",
+}
 
 
 def __getattr__(name: str) -> Any:
