@@ -100,6 +100,24 @@ export const panelTableQuery = (run: string, panel: string, window: Window) =>
     staleTime: 0,
   });
 
+/** What the layers of a stretch are; which of them is looked at is nothing to the tree. */
+export type LayersPart = Pick<Window, "x" | "first" | "last" | "stat">;
+
+export const layersKey = (run: string) => ["layers", run] as const;
+
+export const layersQuery = (run: string, { x, first, last, stat }: LayersPart) =>
+  queryOptions({
+    queryKey: [...layersKey(run), x, first, last, stat],
+    queryFn: ({ signal }) =>
+      unwrap(
+        api.GET("/api/v1/runs/{run}/layers", {
+          params: { path: { run }, query: { x, stat, ...ends(first, last) } },
+          signal,
+        }),
+      ),
+    placeholderData: keepPreviousData,
+  });
+
 /** @param steps first and last step, or null for the whole run. */
 export const eventsQuery = (run: string, kinds: string[], newestFirst: boolean, steps: [number, number] | null) =>
   infiniteQueryOptions({
@@ -125,10 +143,10 @@ export const eventsQuery = (run: string, kinds: string[], newestFirst: boolean, 
   });
 
 /** A window as query keys: what is not set is left to the server. */
-function windowQuery({ first, last, ...rest }: Window) {
-  return {
-    ...rest,
-    ...(first !== null && first !== undefined && { first }),
-    ...(last !== null && last !== undefined && { last }),
-  };
+function windowQuery({ first, last, step, ...rest }: Window) {
+  return { ...rest, ...ends(first, last), ...(step != null && { step }) };
+}
+
+function ends(first: Window["first"], last: Window["last"]) {
+  return { ...(first != null && { first }), ...(last != null && { last }) };
 }

@@ -12,6 +12,9 @@ export type EventItem = Schemas["EventItem"];
 export type EventKind = Schemas["EventKind"];
 export type EventPage = Schemas["EventPage"];
 export type Health = Schemas["Health"];
+export type LayerNode = Schemas["LayerNode"];
+export type LayerStat = Schemas["LayerStat"];
+export type LayerTree = Schemas["LayerTree"];
 export type LiveError = Schemas["LiveError"];
 export type LiveRun = Schemas["LiveRun"];
 export type PanelFigure = Schemas["PanelFigure"];
@@ -24,6 +27,7 @@ export type RunSummary = Schemas["RunSummary"];
 export type ServerMessage = Schemas["ServerMessage"];
 export type Strip = Schemas["Strip"];
 export type StripRange = Schemas["StripRange"];
+export type Table = Schemas["Table"];
 export type Theme = Schemas["Theme"];
 /** Every key given, so that equal windows have equal cache keys. */
 export type Window = Required<Schemas["Window"]>;

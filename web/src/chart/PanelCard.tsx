@@ -1,16 +1,16 @@
-/** A panel of the Overview: title, newest value, chart, and the same numbers as a table. Fails alone. */
+/** A panel: title, newest value, chart, and the same numbers as a table. Fails alone. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect, useRef, useState } from "react";
+import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
 import { ApiError } from "../api/client";
 import { panelErrorKey, useLiveData } from "../api/live-provider";
 import { panelQuery, panelTableQuery } from "../api/queries";
-import type { LiveError, PanelInfo, Window } from "../api/types";
+import type { LiveError, PanelInfo, Table, Window } from "../api/types";
 import { useVisible } from "../lib/hooks";
 import { Icon } from "../ui/icons";
 import { ModalDialog } from "../ui/overlays";
 import { FailedState, Loading } from "../ui/states";
-import { Plot } from "./Plot";
+import { type ChartPoint, Plot } from "./Plot";
 
 interface PanelCardProps {
   run: string;
@@ -18,9 +18,21 @@ interface PanelCardProps {
   window: Window;
   onVisible: (panel: string, visible: boolean) => void;
   onZoom: (range: [number, number] | null) => void;
+  onPick?: (point: ChartPoint) => void;
+  /** Where keys act on the chart: makes it a place for the focus. */
+  onKey?: (event: KeyboardEvent) => void;
+  /** What stands at the end of the head. */
+  actions?: ReactNode;
+  /** What stands below the chart. */
+  children?: ReactNode;
+  /** The newest value below the title instead of beside it: for those that say much. */
+  isStacked?: boolean;
+  /** The same numbers as a table behind a button; off where they are on the page already. */
+  hasTable?: boolean;
 }
 
-export function PanelCard({ run, info, window, onVisible, onZoom }: PanelCardProps) {
+export function PanelCard(props: PanelCardProps) {
+  const { run, info, window, onVisible, actions, children, isStacked = false, hasTable = true } = props;
   const card = useRef<HTMLElement>(null);
   const visible = useVisible(card);
   const [showsTable, setShowsTable] = useState(false);
@@ -39,30 +51,36 @@ export function PanelCard({ run, info, window, onVisible, onZoom }: PanelCardPro
       aria-labelledby={`panel-title-${info.id}`}
       style={{ "--columns": info.columns } as React.CSSProperties}
     >
-      <header className="panel-head">
+      <header className={isStacked ? "panel-head panel-stacked" : "panel-head"}>
         <h3 className="panel-title" id={`panel-title-${info.id}`}>
           {info.title}
         </h3>
-        <span className="panel-headline">{figure?.fill.headline}</span>
-        <button
-          type="button"
-          className="icon-button"
-          aria-label={`Show ${info.title} as table`}
-          title="Show as table"
-          onClick={() => setShowsTable(true)}
-        >
-          <Icon name="table" />
-        </button>
+        <span className="panel-headline" title={figure?.fill.headline}>
+          {figure?.fill.headline}
+        </span>
+        {actions}
+        {hasTable && (
+          <button
+            type="button"
+            className="icon-button"
+            aria-label={`Show ${info.title} as table`}
+            title="Show as table"
+            onClick={() => setShowsTable(true)}
+          >
+            <Icon name="table" />
+          </button>
+        )}
       </header>
       <div className="panel-body" style={{ minHeight: info.height_px }}>
-        <PanelBody run={run} info={info} window={window} visible={visible} onZoom={onZoom} />
+        <PanelBody {...props} visible={visible} />
       </div>
+      {children}
       {showsTable && <TableDialog run={run} info={info} window={window} onClose={() => setShowsTable(false)} />}
     </section>
   );
 }
 
-function PanelBody({ run, info, window, visible, onZoom }: Omit<PanelCardProps, "onVisible"> & { visible: boolean }) {
+function PanelBody({ run, info, window, visible, onZoom, onPick, onKey }: PanelCardProps & { visible: boolean }) {
   const cache = useQueryClient();
   const { data: figure, error, refetch } = useQuery({ ...panelQuery(run, info.id, window), enabled: visible });
   const failure = useLiveData<LiveError>(panelErrorKey(run, info.id));
@@ -77,7 +95,7 @@ function PanelBody({ run, info, window, visible, onZoom }: Omit<PanelCardProps, 
   if (!figure) return visible ? <Loading what={info.title} /> : null;
   if (figure.fill.empty) return <p className="panel-empty muted">{figure.fill.empty}</p>;
   return (
-    <figure aria-label={figure.fill.label}>
+    <figure aria-label={figure.fill.label} tabIndex={onKey ? 0 : undefined} onKeyDown={onKey}>
       <Plot
         figure={figure}
         height={info.height_px}
@@ -85,6 +103,7 @@ function PanelBody({ run, info, window, visible, onZoom }: Omit<PanelCardProps, 
         windowKey={JSON.stringify(window)}
         utcOffsetMin={window.utc_offset_min}
         onZoom={onZoom}
+        onPick={onPick}
       />
     </figure>
   );
@@ -104,31 +123,37 @@ function TableDialog({
       {table && (
         // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region must be reachable from the keyboard
         <section className="table-scroll" tabIndex={0} aria-label={info.title}>
-          <table className="data-table">
-            <thead>
-              <tr>
-                {table.columns.map((column) => (
-                  <th key={column} scope="col">
-                    {column}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {table.rows.map((row, at) => (
-                // biome-ignore lint/suspicious/noArrayIndexKey: rows are numbers without identity and are replaced whole
-                <tr key={at}>
-                  {row.map((cell, column) => (
-                    // biome-ignore lint/suspicious/noArrayIndexKey: as above
-                    <td key={column}>{cell}</td>
-                  ))}
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <NumberTable table={table} />
         </section>
       )}
       {table?.note && <p className="muted">{table.note}</p>}
     </ModalDialog>
+  );
+}
+
+export function NumberTable({ table }: { table: Table }) {
+  return (
+    <table className="data-table">
+      <thead>
+        <tr>
+          {table.columns.map((column) => (
+            <th key={column} scope="col">
+              {column}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {table.rows.map((row, at) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: rows are numbers without identity and are replaced whole
+          <tr key={at}>
+            {row.map((cell, column) => (
+              // biome-ignore lint/suspicious/noArrayIndexKey: as above
+              <td key={column}>{cell}</td>
+            ))}
+          </tr>
+        ))}
+      </tbody>
+    </table>
   );
 }

@@ -23,11 +23,24 @@ function loadPlotly(): Promise<Plotly | null> {
 
 /** What Plotly computes and keeps on its element; the part that places the crosshair. */
 interface Drawn extends PlotlyHTMLElement {
-  _fullLayout?: {
-    xaxis: { _offset: number; _length: number; d2p(value: number | string): number };
-    yaxis: { _offset: number; _length: number };
-  };
+  _fullLayout?: { xaxis: DrawnAxis; yaxis: DrawnAxis };
 }
+
+interface DrawnAxis {
+  _offset: number;
+  _length: number;
+  d2p(value: number | string): number;
+  p2d(px: number): number | string;
+}
+
+/** A place that was clicked, in the units of the chart's main axes. */
+export interface ChartPoint {
+  x: number | string;
+  y: number | string;
+}
+
+/** A press that moves further than this is a drag. */
+const CLICK_PX = 4;
 
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false, displaylogo: false } as const;
 
@@ -39,9 +52,11 @@ interface PlotProps {
   utcOffsetMin: number;
   /** Null: the whole run. */
   onZoom: (range: [number, number] | null) => void;
+  /** Told where the chart was clicked: anywhere inside its axes, whether or not something is drawn there. */
+  onPick?: ((point: ChartPoint) => void) | undefined;
 }
 
-export function Plot({ figure, height, x, windowKey, utcOffsetMin, onZoom }: PlotProps) {
+export function Plot({ figure, height, x, windowKey, utcOffsetMin, onZoom, onPick }: PlotProps) {
   const element = useRef<HTMLDivElement>(null);
   const palette = usePalette();
   const canDrag = useMedia("(pointer: fine)");
@@ -51,8 +66,8 @@ export function Plot({ figure, height, x, windowKey, utcOffsetMin, onZoom }: Plo
     [figure, palette, windowKey, canDrag],
   );
   const panel = figure.info.id;
-  const handlers = useRef({ onZoom, x, utcOffsetMin });
-  handlers.current = { onZoom, x, utcOffsetMin };
+  const handlers = useRef<Handled>({ onZoom, onPick, x, utcOffsetMin });
+  handlers.current = { onZoom, onPick, x, utcOffsetMin };
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: a new picture is the occasion to ask again
   useEffect(() => {
@@ -87,14 +102,15 @@ export function Plot({ figure, height, x, windowKey, utcOffsetMin, onZoom }: Plo
   }, [plotly]);
 
   return (
-    <div className="plot" style={{ height }}>
+    <div className={onPick ? "plot plot-pickable" : "plot"} style={{ height }}>
       <div ref={element} className="plot-canvas" />
       <CrosshairLine chart={element} panel={panel} />
     </div>
   );
 }
 
-type Handlers = { current: Pick<PlotProps, "onZoom" | "x" | "utcOffsetMin"> };
+type Handled = Pick<PlotProps, "onZoom" | "onPick" | "x" | "utcOffsetMin">;
+type Handlers = { current: Handled };
 
 function listen(target: Drawn, panel: string, handlers: Handlers): void {
   target.on("plotly_relayout", (change) => {
@@ -112,6 +128,26 @@ function listen(target: Drawn, panel: string, handlers: Handlers): void {
     if (typeof at === "number" || typeof at === "string") setCrosshair({ source: panel, x: at });
   });
   target.on("plotly_unhover", () => setCrosshair(null));
+  // Plotly's own click tells only places that have a value, and lays a cover over the page while a button is down.
+  target.addEventListener(
+    "pointerdown",
+    (down) => {
+      const area = (down.target as Element).closest(".nsewdrag");
+      if (!area || down.button !== 0 || !handlers.current.onPick) return;
+      const onUp = (up: PointerEvent) => {
+        const layout = target._fullLayout;
+        if (!layout || Math.hypot(up.clientX - down.clientX, up.clientY - down.clientY) > CLICK_PX) return;
+        const box = target.getBoundingClientRect();
+        handlers.current.onPick?.({
+          x: layout.xaxis.p2d(down.clientX - box.left - layout.xaxis._offset),
+          y: layout.yaxis.p2d(down.clientY - box.top - layout.yaxis._offset),
+        });
+      };
+      addEventListener("pointerup", onUp, { once: true });
+      addEventListener("pointercancel", () => removeEventListener("pointerup", onUp), { once: true });
+    },
+    { capture: true },
+  );
 }
 
 function CrosshairLine({ chart, panel }: { chart: { current: HTMLDivElement | null }; panel: string }) {

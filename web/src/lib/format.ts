@@ -116,3 +116,8 @@ export function shortenMiddle(name: string, maxLength = 32): string {
   const tail = Math.ceil((maxLength - 1) * 0.6);
   return `${name.slice(0, maxLength - 1 - tail)}…${name.slice(-tail)}`;
 }
+
+/** "768 × 3,072"; a single number is written "scalar". */
+export function formatShape(shape: number[]): string {
+  return shape.length === 0 ? "scalar" : shape.map((size) => formatCount(size)).join(" × ");
+}

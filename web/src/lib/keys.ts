@@ -71,15 +71,15 @@ export const SHORTCUTS: { title: string; keys: [string, string][] }[] = [
   {
     title: "Lists",
     keys: [
-      ["j", "Next row"],
-      ["k", "Row before"],
-      ["Enter", "Open the row"],
+      ["j", "Next row or layer"],
+      ["k", "Row or layer before"],
+      ["Enter", "Open the row, select the layer"],
     ],
   },
   {
     title: "A run",
     keys: [
-      ["1 2 3", "Overview, Events, Config"],
+      ["1 2 3 4", "Overview, Layers, Events, Config"],
       ["l", "Pause or go live again"],
       ["[", "Bad stretch before"],
       ["]", "Next bad stretch"],
@@ -87,6 +87,7 @@ export const SHORTCUTS: { title: string; keys: [string, string][] }[] = [
       ["y", "Vertical axis: automatic, log, linear"],
       ["t", "Horizontal axis: step, time"],
       ["s", "Smoothing: off, light, medium, strong"],
+      ["u", "Layers: gradient as FP16 sees it, or as it is"],
     ],
   },
 ];

@@ -1,9 +1,10 @@
 /** Events: what happened, newest first or in order, filtered by kind, page by page; each leads to its step. */
 
-import { useInfiniteQuery } from "@tanstack/react-query";
-import { useEffect, useRef, useState } from "react";
-import { eventsQuery } from "../api/queries";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useEffect, useMemo, useRef, useState } from "react";
+import { eventsQuery, layersQuery } from "../api/queries";
 import type { EventItem, EventKind, RunSummary, Strip } from "../api/types";
+import { layersAddress } from "../layers/address";
 import { formatCount, formatTime, shortenMiddle } from "../lib/format";
 import { useKeys } from "../lib/keys";
 import { Link, setQuery, usePlace } from "../lib/router";
@@ -11,6 +12,9 @@ import { around } from "../strip/ZoomStrip";
 import { Icon, SEVERITY_ICON } from "../ui/icons";
 import { EmptyState, FailedState, Loading } from "../ui/states";
 import { toSteps, useView } from "./view";
+
+/** The whole run, by what NaN and Inf are looked for with. */
+const EVERY_LAYER = { x: "step", first: null, last: null, stat: "nonfinite" } as const;
 
 interface EventsProps {
   summary: RunSummary;
@@ -32,6 +36,8 @@ export function EventsTab({ summary, strip, numEvents }: EventsProps) {
     if (asked.current !== null && numEvents !== null && numEvents !== asked.current) refetch();
     asked.current = numEvents;
   }, [numEvents, refetch]);
+  const { data: tree } = useQuery(layersQuery(summary.id, EVERY_LAYER));
+  const known = useMemo(() => new Set(tree?.nodes.map(({ name }) => name).filter((name) => name !== "")), [tree]);
   const list = useRef<HTMLOListElement>(null);
   useRowKeys(list);
 
@@ -68,7 +74,7 @@ export function EventsTab({ summary, strip, numEvents }: EventsProps) {
       </p>
       <ol ref={list} className="event-list" data-testid="events">
         {events.map((event) => (
-          <EventRow key={event.id} event={event} summary={summary} strip={strip} />
+          <EventRow key={event.id} event={event} summary={summary} strip={strip} known={known} />
         ))}
       </ol>
       {hasNextPage && (
@@ -114,10 +120,28 @@ function KindFilter({ kinds, chosen }: { kinds: EventKind[]; chosen: string[] })
   );
 }
 
-function EventRow({ event, summary, strip }: { event: EventItem; summary: RunSummary; strip: Strip | null }) {
+interface EventRowProps {
+  event: EventItem;
+  summary: RunSummary;
+  strip: Strip | null;
+  /** Names of what the Layers page can show. */
+  known: ReadonlySet<string>;
+}
+
+/** Layers that an event leads to, on its row; the details have them all. */
+const MOST_LINKS = 3;
+
+/** The layer in which it began, then the others that it names; what is no layer (an optimizer, a scaler) is left out. */
+export function layersOf({ where, details }: EventItem, known: ReadonlySet<string>): string[] {
+  const named = [details.origin_layer, ...where, ...(Array.isArray(details.nonfinite) ? details.nonfinite : [])];
+  return [...new Set(named)].filter((name): name is string => known.has(name as string)).slice(0, MOST_LINKS);
+}
+
+function EventRow({ event, summary, strip, known }: EventRowProps) {
   const [open, setOpen] = useState(false);
   const { text, utc } = formatTime(event.time_us);
   const range = strip && strip.last_step > strip.first_step ? around(strip, event.step, event.step) : null;
+  const layers = layersOf(event, known);
   const hasDetails = Object.keys(event.details).length > 0 || event.where.length > 0;
   return (
     <li className="event">
@@ -140,6 +164,21 @@ function EventRow({ event, summary, strip }: { event: EventItem; summary: RunSum
           {summary.attempts > 1 && <span className="muted">restart {event.attempt}</span>}
         </p>
         {event.text && <p className="event-text">{event.text}</p>}
+        {layers.length > 0 && (
+          <p className="event-layers">
+            <span className="muted">Open at this step:</span>
+            {layers.map((layer) => (
+              <Link
+                key={layer}
+                to={layersAddress(summary.id, { layer, step: event.step, stat: "nonfinite", range })}
+                className="mono"
+                title={layer}
+              >
+                {shortenMiddle(layer, 40)}
+              </Link>
+            ))}
+          </p>
+        )}
         {open && <EventDetails event={event} />}
       </div>
       <time className="event-time muted" dateTime={new Date(event.time_us / 1000).toISOString()} title={utc}>

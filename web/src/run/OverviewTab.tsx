@@ -1,28 +1,33 @@
 /** Overview: what is the case in words, the zoom strip with every event under it, and the grid of panels. */
 
 import { useQuery } from "@tanstack/react-query";
-import { type ReactNode, useId } from "react";
+import { type ReactNode, useMemo } from "react";
 import { panelsQuery } from "../api/queries";
-import type { PanelInfo, RunSummary, Strip, Window } from "../api/types";
+import type { Chip, PanelInfo, RunSummary, Strip, Window } from "../api/types";
 import { PanelCard } from "../chart/PanelCard";
+import { layersAddress } from "../layers/address";
+import { LAYERS_SECTION } from "../layers/panels";
 import { formatTime } from "../lib/format";
 import { usePhone } from "../lib/hooks";
-import { useKeys } from "../lib/keys";
-import { around, ZoomStrip } from "../strip/ZoomStrip";
+import { laneRanges } from "../strip/lanes";
+import { ZoomStrip } from "../strip/ZoomStrip";
 import { Icon, SEVERITY_ICON } from "../ui/icons";
 import { EmptyState, FailedState, Loading, SentencePiece } from "../ui/states";
+import { useLineKeys, useStretchKeys, ViewControls } from "./controls";
 import { EventRug } from "./EventRug";
-import { fromSteps, SMOOTHINGS, setRange, setSmooth, setX, setY, toSteps, useView, type View, Y_AXES } from "./view";
+import { fromSteps, setRange, toSteps, useView } from "./view";
 
 interface OverviewProps {
   summary: RunSummary;
   strip: Strip | null;
+  underflow: Strip | null;
   window: Window;
   numEvents: number;
   onVisible: (panel: string, visible: boolean) => void;
 }
 
-export function OverviewTab({ summary, strip, window, numEvents, onVisible }: OverviewProps) {
+export function OverviewTab(props: OverviewProps) {
+  const { summary } = props;
   return (
     <>
       <Sentence summary={summary} />
@@ -33,10 +38,16 @@ export function OverviewTab({ summary, strip, window, numEvents, onVisible }: Ov
           </p>
         </EmptyState>
       ) : (
-        <Charts summary={summary} strip={strip} window={window} numEvents={numEvents} onVisible={onVisible} />
+        <Charts {...props} />
       )}
     </>
   );
+}
+
+/** Where a piece of the sentence leads, if it is about a page of its own. */
+function chipTarget(run: string, chip: Chip): string | undefined {
+  if (chip.anchor === "layers") return layersAddress(run, { layer: chip.code ? chip.text : undefined });
+  return chip.anchor === "events" ? `/runs/${run}/events` : undefined;
 }
 
 function Sentence({ summary }: { summary: RunSummary }) {
@@ -45,7 +56,7 @@ function Sentence({ summary }: { summary: RunSummary }) {
       <p className="sentence" data-testid="sentence">
         {summary.sentence.map((chip, at) => (
           // biome-ignore lint/suspicious/noArrayIndexKey: pieces have no identity but their place
-          <SentencePiece key={at} chip={chip} />
+          <SentencePiece key={at} chip={chip} to={chipTarget(summary.id, chip)} />
         ))}
       </p>
       {summary.health.reasons.length > 0 && (
@@ -62,19 +73,21 @@ function Sentence({ summary }: { summary: RunSummary }) {
   );
 }
 
-function Charts({ summary, strip, window, numEvents, onVisible }: OverviewProps) {
+function Charts({ summary, strip, underflow, window, numEvents, onVisible }: OverviewProps) {
   const view = useView();
   const phone = usePhone();
   const { data: list, error, refetch } = useQuery(panelsQuery(summary.id));
   const clock = strip?.clock ?? [];
   const steps = toSteps(view, clock);
   const zoomToSteps = (range: [number, number] | null) => setRange(fromSteps(view.x, range, clock));
-  useViewKeys(view, strip, steps, zoomToSteps);
+  const ranges = useMemo(() => (strip ? laneRanges(strip, underflow) : []), [strip, underflow]);
+  useStretchKeys({ view, strip, steps, ranges, zoom: zoomToSteps });
+  useLineKeys(view);
   return (
     <>
       {strip && (
         <section className="strip-block" aria-label="Health of every step">
-          <ZoomStrip strip={strip} range={steps} onRange={zoomToSteps} />
+          <ZoomStrip run={summary.id} strip={strip} underflow={underflow} range={steps} onRange={zoomToSteps} />
           <EventRug run={summary.id} strip={strip} numEvents={numEvents} />
         </section>
       )}
@@ -82,7 +95,7 @@ function Charts({ summary, strip, window, numEvents, onVisible }: OverviewProps)
       {error && !list && <FailedState error={error} onRetry={refetch} />}
       {!error && !list && <Loading what="the charts" />}
       {list && (
-        <PanelGrid panels={list.panels} phone={phone}>
+        <PanelGrid panels={list.panels.filter(({ section }) => section !== LAYERS_SECTION)} phone={phone}>
           {(info) => (
             <PanelCard
               key={info.id}
@@ -96,81 +109,6 @@ function Charts({ summary, strip, window, numEvents, onVisible }: OverviewProps)
         </PanelGrid>
       )}
     </>
-  );
-}
-
-function useViewKeys(
-  view: View,
-  strip: Strip | null,
-  steps: [number, number] | null,
-  zoom: (range: [number, number] | null) => void,
-) {
-  const goToBad = (direction: 1 | -1) => {
-    if (!strip) return;
-    const middle = steps ? (steps[0] + steps[1]) / 2 : direction > 0 ? -1 : Number.POSITIVE_INFINITY;
-    const candidates = strip.ranges.filter((range) =>
-      direction > 0 ? range.first_step > middle : range.last_step < middle,
-    );
-    const next = direction > 0 ? candidates[0] : candidates.at(-1);
-    if (next) zoom(around(strip, next.first_step, next.last_step));
-  };
-  const smoothAt = SMOOTHINGS.findIndex(({ value }) => value === view.smooth);
-  const yAt = Y_AXES.findIndex(({ value }) => value === view.y);
-  useKeys({
-    "[": () => goToBad(-1),
-    "]": () => goToBad(1),
-    "0": () => zoom(null),
-    y: () => setY(Y_AXES[(yAt + 1) % Y_AXES.length]?.value ?? "auto"),
-    t: () => setX(view, view.x === "step" ? "time" : "step", strip?.clock ?? []),
-    s: () => setSmooth(SMOOTHINGS[(smoothAt + 1) % SMOOTHINGS.length]?.value ?? 0),
-  });
-}
-
-function ViewControls({ view, strip }: { view: View; strip: Strip | null }) {
-  return (
-    <div className="view-controls">
-      <Choice
-        label="Horizontal axis"
-        value={view.x}
-        options={[
-          { value: "step", text: "Step" },
-          { value: "time", text: "Time" },
-        ]}
-        onChange={(x) => setX(view, x, strip?.clock ?? [])}
-      />
-      <Choice label="Vertical axis" value={view.y} options={Y_AXES} onChange={setY} />
-      <Choice label="Smoothing" value={view.smooth} options={SMOOTHINGS} onChange={setSmooth} />
-      {view.range && (
-        <button type="button" className="button" onClick={() => setRange(null)}>
-          Show whole run
-        </button>
-      )}
-    </div>
-  );
-}
-
-interface ChoiceProps<T extends string | number> {
-  label: string;
-  value: T;
-  options: readonly { value: T; text: string }[];
-  onChange: (value: T) => void;
-}
-
-/** One of a few, as radio buttons that look like one bar. */
-function Choice<T extends string | number>({ label, value, options, onChange }: ChoiceProps<T>) {
-  const name = useId();
-  return (
-    <fieldset className="choice">
-      <legend>{label}</legend>
-      <div className="choice-bar">
-        {options.map((option) => (
-          <label key={option.value}>
-            <input type="radio" name={name} checked={option.value === value} onChange={() => onChange(option.value)} />
-            <span>{option.text}</span>
-          </label>
-        ))}
-      </div>
-    </fieldset>
   );
 }
 

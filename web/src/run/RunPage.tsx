@@ -7,6 +7,7 @@ import { deletedKey, liveRunKey, useLiveData, useWatch } from "../api/live-provi
 import { runQuery } from "../api/queries";
 import type { LiveRun, RunSummary, Window } from "../api/types";
 import { TopBarContent } from "../frame/top-bar";
+import { LayersTab } from "../layers/LayersTab";
 import { formatTime } from "../lib/format";
 import { usePhone, useTitle } from "../lib/hooks";
 import { useKeys } from "../lib/keys";
@@ -18,10 +19,11 @@ import { EventsTab } from "./EventsTab";
 import { LivePill } from "./LivePill";
 import { OverviewTab } from "./OverviewTab";
 import { RunMenu } from "./RunMenu";
-import { setRange, toWindow, useView } from "./view";
+import { setRange, toLayersWindow, toWindow, useView } from "./view";
 
 const TABS = [
   { id: "", title: "Overview" },
+  { id: "layers", title: "Layers" },
   { id: "events", title: "Events" },
   { id: "config", title: "Config" },
 ] as const;
@@ -36,13 +38,18 @@ export function RunPage({ run, tab }: { run: string; tab: string }) {
   const phone = usePhone();
   const view = useView();
   const size = phone ? "phone" : "desktop";
-  const window = useMemo(() => toWindow(view, CHART_PX[size]), [view, size]);
-  const visible = useVisiblePanels();
   const current = TABS.find(({ id }) => id === tab) ?? TABS[0];
+  // Rows of the layer tree that are in sight, told by the Layers page.
+  const [rows, setRows] = useState<string[]>([]);
+  const window = useMemo(() => {
+    const every = toWindow(view, CHART_PX[size]);
+    return current.id === "layers" ? toLayersWindow(every, view, rows) : every;
+  }, [view, size, current.id, rows]);
+  const visible = useVisiblePanels();
   useWatch({
     type: "watch_run",
     run,
-    panels: current.id === "" ? visible.panels : [],
+    panels: current.id === "" || current.id === "layers" ? visible.panels : [],
     window,
     strip_bins: STRIP_BINS[size],
     events: true,
@@ -65,7 +72,16 @@ export function RunPage({ run, tab }: { run: string; tab: string }) {
       <FailedState error={error} onRetry={refetch} />
     );
   }
-  return <LoadedRun summary={summary} live={live} tab={current.id} window={window} onVisible={visible.onVisible} />;
+  return (
+    <LoadedRun
+      summary={summary}
+      live={live}
+      tab={current.id}
+      window={window}
+      onVisible={visible.onVisible}
+      onRows={setRows}
+    />
+  );
 }
 
 /** Which panels are on screen: only those are asked for and kept live. */
@@ -86,11 +102,13 @@ interface LoadedRunProps {
   tab: TabId;
   window: Window;
   onVisible: (panel: string, visible: boolean) => void;
+  onRows: (rows: string[]) => void;
 }
 
-function LoadedRun({ summary, live, tab, window, onVisible }: LoadedRunProps) {
+function LoadedRun({ summary, live, tab, window, onVisible, onRows }: LoadedRunProps) {
   const { path, query } = usePlace();
   const strip = live?.strip ?? summary.strip;
+  const underflow = (live ? live.underflow : summary.underflow) ?? null;
   const lastStep = summary.last_step ?? 0;
   const newSteps = useStepsSincePaused(lastStep, window.first !== null);
   const base = `/runs/${summary.id}`;
@@ -105,7 +123,8 @@ function LoadedRun({ summary, live, tab, window, onVisible }: LoadedRunProps) {
     else if (strip && summary.last_step !== null && window.x === "step")
       setRange([strip.first_step, Math.max(strip.first_step + 1, lastStep)]);
   };
-  useKeys({ "1": () => goTo(0), "2": () => goTo(1), "3": () => goTo(2), l: toggleLive });
+  const tabKeys = Object.fromEntries(TABS.map((_, index) => [String(index + 1), () => goTo(index)]));
+  useKeys({ ...tabKeys, l: toggleLive });
 
   return (
     <div className="run">
@@ -153,9 +172,21 @@ function LoadedRun({ summary, live, tab, window, onVisible }: LoadedRunProps) {
         <OverviewTab
           summary={summary}
           strip={strip}
+          underflow={underflow}
           window={window}
           numEvents={live?.num_events ?? 0}
           onVisible={onVisible}
+        />
+      )}
+      {tab === "layers" && (
+        <LayersTab
+          summary={summary}
+          strip={strip}
+          underflow={underflow}
+          numFrames={live?.num_frames ?? 0}
+          window={window}
+          onVisible={onVisible}
+          onRows={onRows}
         />
       )}
       {tab === "events" && <EventsTab summary={summary} strip={strip} numEvents={live?.num_events ?? null} />}

@@ -9,20 +9,28 @@ const CLOCK: [number, number][] = [
 
 describe("parseView", () => {
   it("reads the keys of the URL", () => {
-    expect(parseView(new URLSearchParams("x=time&r=10-20&y=log&s=0.9"))).toEqual({
+    expect(parseView(new URLSearchParams("x=time&r=10-20&y=log&s=0.9&layer=b.0&stat=norm&step=7&u=seen"))).toEqual({
       x: "time",
       range: [10, 20],
       y: "log",
       smooth: 0.9,
+      layer: "b.0",
+      stat: "norm",
+      step: 7,
+      gradient: "seen",
     });
   });
 
   it("takes what it cannot read as not given", () => {
-    expect(parseView(new URLSearchParams("x=mass&r=20-10&y=sqrt&s=2"))).toEqual({
+    expect(parseView(new URLSearchParams("x=mass&r=20-10&y=sqrt&s=2&stat=mean&step=-3&u=both"))).toEqual({
       x: "step",
       range: null,
       y: "auto",
       smooth: 0,
+      layer: "",
+      stat: "underflow",
+      step: null,
+      gradient: "auto",
     });
   });
 });
@@ -31,7 +39,7 @@ describe("steps and times", () => {
   it("are the same stretch on both axes", () => {
     const range = fromSteps("time", [50, 150], CLOCK);
     expect(range).toEqual([1_500_000, 4_000_000]);
-    expect(toSteps({ x: "time", y: "auto", smooth: 0, range }, CLOCK)).toEqual([50, 150]);
+    expect(toSteps({ x: "time", range }, CLOCK)).toEqual([50, 150]);
   });
 
   it("end where the clock ends", () => {

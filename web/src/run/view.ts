@@ -1,4 +1,4 @@
-/** How a run is looked at: `x`, `r`, `y`, `s` of the URL, and what that means as a window for the server. */
+/** How a run is looked at: the keys of the URL, and what they mean as a window for the server. */
 
 import { useMemo } from "react";
 import type { Strip, Window } from "../api/types";
@@ -11,7 +11,17 @@ export interface View {
   smooth: number;
   /** In steps, or in microseconds where x is `time`; null is the whole run, following its end. */
   range: [number, number] | null;
+  /** A parameter or module; empty: the layer with the worst underflow. */
+  layer: string;
+  stat: Stat;
+  /** Whose histogram is shown; null: the newest. */
+  step: number | null;
+  /** As FP16 sees it, or as it is; `auto`: seen where the run computes in FP16. */
+  gradient: Window["gradient"];
 }
+
+export type Stat = Window["stat"];
+const STATS: readonly Stat[] = ["underflow", "headroom", "nonfinite", "norm", "zeros"];
 
 export const SMOOTHINGS = [
   { value: 0, text: "Off" },
@@ -30,13 +40,22 @@ export function parseView(query: URLSearchParams): View {
   const range: View["range"] = from && to && Number(from) < Number(to) ? [Number(from), Number(to)] : null;
   const smooth = Number(query.get("s") ?? 0);
   const y = query.get("y");
+  const [step] = /^\d{1,15}$/.exec(query.get("step") ?? "") ?? [];
+  const u = query.get("u");
   return {
     x: query.get("x") === "time" ? "time" : "step",
     y: y === "log" || y === "linear" ? y : "auto",
     smooth: smooth > 0 && smooth < 1 ? smooth : 0,
     range,
+    layer: (query.get("layer") ?? "").slice(0, MOST_NAME_CHARS),
+    stat: STATS.find((stat) => stat === query.get("stat")) ?? "underflow",
+    step: step === undefined ? null : Number(step),
+    gradient: u === "seen" || u === "true" ? u : "auto",
   };
 }
+
+/** What the server takes as a name. */
+const MOST_NAME_CHARS = 512;
 
 export function useView(): View {
   const { query } = usePlace();
@@ -57,6 +76,7 @@ export function setSmooth(smooth: number): void {
   setQuery({ s: smooth > 0 ? String(smooth) : null });
 }
 
+/** What the charts of every step are asked for with: which layer is looked at is nothing to them. */
 export function toWindow(view: View, widthPx: number): Window {
   return {
     x: view.x,
@@ -66,7 +86,17 @@ export function toWindow(view: View, widthPx: number): Window {
     smooth: view.smooth,
     width_px: widthPx,
     utc_offset_min: -new Date().getTimezoneOffset(),
+    layer: "",
+    stat: "underflow",
+    step: null,
+    gradient: "auto",
+    rows: [],
   };
+}
+
+/** The same stretch with which layer, step and statistic the page is on. */
+export function toLayersWindow(window: Window, view: View, rows: string[]): Window {
+  return { ...window, layer: view.layer, stat: view.stat, step: view.step, gradient: view.gradient, rows };
 }
 
 type Clock = NonNullable<Strip["clock"]>;
@@ -89,7 +119,7 @@ function convert(clock: Clock, value: number, from: "step" | "time"): number | n
 }
 
 /** The range of the URL in steps, for the strip. Null where it cannot be told. */
-export function toSteps(view: View, clock: Clock): StepRange | null {
+export function toSteps(view: Pick<View, "x" | "range">, clock: Clock): StepRange | null {
   if (!view.range || view.x === "step") return view.range;
   const [from, to] = view.range.map((time) => convert(clock, time, "time"));
   return from == null || to == null ? null : [Math.round(from), Math.max(Math.round(from) + 1, Math.round(to))];
@@ -100,6 +130,12 @@ export function fromSteps(x: View["x"], range: StepRange | null, clock: Clock): 
   if (!range || x === "step") return range;
   const [from, to] = range.map((step) => convert(clock, step, "step"));
   return from == null || to == null || to <= from ? null : [from, to];
+}
+
+/** The step at a place of the x axis. Null where it cannot be told. */
+export function stepAt(x: View["x"], place: number, clock: Clock): number | null {
+  const step = x === "step" ? place : convert(clock, place, "time");
+  return step === null ? null : Math.max(0, Math.round(step));
 }
 
 /** Changes the x axis and keeps the stretch that is looked at. */

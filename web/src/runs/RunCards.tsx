@@ -5,7 +5,7 @@ import { formatAge, formatCount, formatShare, formatTime } from "../lib/format";
 import { useNow } from "../lib/hooks";
 import { Link } from "../lib/router";
 import { RunMenu } from "../run/RunMenu";
-import { Strip } from "../strip/Strip";
+import { RunStrip } from "../strip/RunStrip";
 import { HealthWord, PrecisionChip } from "../ui/states";
 import { ScaleText, sortRuns } from "./columns";
 
@@ -38,7 +38,7 @@ export function RunCards({ runs, sort }: { runs: RunSummary[]; sort: string }) {
               {run.skips.total > 0 && ` · ${formatShare(run.skips.share)}`}
             </span>
           </div>
-          {run.strip && <Strip strip={run.strip} height={24} />}
+          {run.strip && <RunStrip run={run} />}
         </li>
       ))}
     </ul>

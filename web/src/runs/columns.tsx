@@ -13,7 +13,7 @@ import {
   formatTime,
 } from "../lib/format";
 import { Link } from "../lib/router";
-import { Strip } from "../strip/Strip";
+import { RunStrip } from "../strip/RunStrip";
 import { HealthWord, PrecisionChip } from "../ui/states";
 
 export interface Column {
@@ -86,7 +86,7 @@ export const COLUMNS: Column[] = [
     title: "Every step",
     // 320 px of strip and the cell's padding.
     width: 336,
-    cell: (run) => (run.strip ? <Strip strip={run.strip} height={26} /> : <span className="muted">no step yet</span>),
+    cell: (run) => <RunStrip run={run} />,
   },
   {
     id: "step",

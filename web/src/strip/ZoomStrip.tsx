@@ -1,23 +1,32 @@
 /** The wide strip of a run with its brush: the page's zoom. Steps in, steps out; what the URL makes of them is not its business. */
 
-import { type KeyboardEvent, type PointerEvent, useRef, useState } from "react";
+import { type KeyboardEvent, type PointerEvent, useMemo, useRef, useState } from "react";
 import type { Strip as StripData } from "../api/types";
 import { formatCount } from "../lib/format";
-import { Strip } from "./Strip";
+import { BadMenu } from "./BadMenu";
+import { type LaneRange, laneRanges } from "./lanes";
+import { type Pick, pickAt, Strip } from "./Strip";
 
 export type StepRange = [number, number];
 
 interface ZoomStripProps {
+  run: string;
   strip: StripData;
+  underflow: StripData | null;
   range: StepRange | null;
   onRange: (range: StepRange | null) => void;
 }
 
 /** A drag shorter than this is a click. */
 const CLICK_PX = 4;
+const HEIGHTS = { upper: 44, gap: 3, lower: 14 };
+/** On its own page a strip is compared with no other: nothing is kept free for a lane that is not there. */
+const ONE_LANE = { upper: 44, gap: 0, lower: 0 };
 
-export function ZoomStrip({ strip, range, onRange }: ZoomStripProps) {
+export function ZoomStrip({ run, strip, underflow, range, onRange }: ZoomStripProps) {
   const box = useRef<HTMLDivElement>(null);
+  const ranges = useMemo(() => laneRanges(strip, underflow), [strip, underflow]);
+  const [pick, setPick] = useState<Pick | null>(null);
   const [drag, setDrag] = useState<{ from: number; to: number; startX: number } | null>(null);
   const first = strip.first_step;
   const last = Math.max(strip.last_step, first + 1);
@@ -46,6 +55,11 @@ export function ZoomStrip({ strip, range, onRange }: ZoomStripProps) {
     if (!drag) return;
     setDrag(null);
     if (Math.abs(event.clientX - drag.startX) >= CLICK_PX) onRange(ordered(drag.from, stepAt(event.clientX)));
+    else setPick(pickUnder(event.clientX));
+  };
+  const pickUnder = (clientX: number): Pick | null => {
+    const area = box.current?.getBoundingClientRect();
+    return area ? pickAt(strip, ranges, (clientX - area.left) / area.width, area.width) : null;
   };
 
   const shown = drag ? ordered(drag.from, drag.to) : range;
@@ -68,7 +82,7 @@ export function ZoomStrip({ strip, range, onRange }: ZoomStripProps) {
         onPointerCancel={() => setDrag(null)}
         onDoubleClick={() => onRange(null)}
       >
-        <Strip strip={strip} height={48} />
+        <Strip strip={strip} underflow={underflow} heights={underflow ? HEIGHTS : ONE_LANE} onPick={setPick} />
         {shown && (
           <>
             <div className="zoom-shade" style={{ left: 0, width: `${left * 100}%` }} />
@@ -84,6 +98,16 @@ export function ZoomStrip({ strip, range, onRange }: ZoomStripProps) {
         />
         <Handle end="to" at={right} value={shown?.[1] ?? last} limits={[first, last]} onMove={(to) => moveEnd(1, to)} />
       </div>
+      {pick && (
+        <BadMenu
+          run={run}
+          pick={pick}
+          hasLayers={underflow !== null}
+          around={around(strip, pick.range.first_step, pick.range.last_step)}
+          onZoom={() => onRange(around(strip, pick.range.first_step, pick.range.last_step))}
+          onClose={() => setPick(null)}
+        />
+      )}
       <div className="zoom-scale" aria-hidden="true">
         <span>step {formatCount(strip.first_step)}</span>
         {shown && (
@@ -93,7 +117,7 @@ export function ZoomStrip({ strip, range, onRange }: ZoomStripProps) {
         )}
         <span>{formatCount(strip.last_step)}</span>
       </div>
-      <RangeList strip={strip} onRange={onRange} />
+      <RangeList strip={strip} ranges={ranges} onPick={setPick} />
     </div>
   );
 }
@@ -136,29 +160,32 @@ function Handle({ end, at, value, limits: [first, last], onMove }: HandleProps) 
   );
 }
 
-/** The bad stretches as a list for the keyboard: one tab stop, arrows between them, Enter zooms. Seen while it has the focus. */
-function RangeList({ strip, onRange }: Pick<ZoomStripProps, "strip" | "onRange">) {
+/** The bad stretches as a list for the keyboard: one tab stop, arrows between them, Enter opens. Seen while it has the focus. */
+function RangeList({ strip, ranges, onPick }: { strip: StripData; ranges: LaneRange[]; onPick: (pick: Pick) => void }) {
   const [active, setActive] = useState(0);
   const list = useRef<HTMLOListElement>(null);
-  if (strip.ranges.length === 0) return null;
-  const chosen = Math.min(active, strip.ranges.length - 1);
+  if (ranges.length === 0) return null;
+  const chosen = Math.min(active, ranges.length - 1);
   const onKeyDown = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    const next = Math.min(strip.ranges.length - 1, Math.max(0, chosen + step));
+    const next = Math.min(ranges.length - 1, Math.max(0, chosen + step));
     setActive(next);
     list.current?.querySelectorAll("button")[next]?.focus();
   };
+  const placeOf = ({ first_step, last_step }: LaneRange) =>
+    ((first_step + last_step) / 2 - strip.first_step) / Math.max(1, strip.last_step - strip.first_step);
   return (
     <ol ref={list} className="range-list" aria-label="Bad stretches" onKeyDown={onKeyDown}>
-      {strip.ranges.map((range, at) => (
-        <li key={`${range.first_step}-${range.text}`}>
+      {ranges.map((range, at) => (
+        <li key={`${range.lane}-${range.first_step}`}>
           <button
             type="button"
+            aria-haspopup="menu"
             tabIndex={at === chosen ? 0 : -1}
             onFocus={() => setActive(at)}
-            onClick={() => onRange(around(strip, range.first_step, range.last_step))}
+            onClick={() => onPick({ range, at: Math.min(1, Math.max(0, placeOf(range))) })}
           >
             {range.text}
           </button>

@@ -1,6 +1,6 @@
 /** Typed samples for unit tests: small, complete values of the API's shapes. Nothing outside of tests may import this. */
 
-import type { PanelFigure, RunSummary, Strip } from "../api/types";
+import type { EventItem, LayerNode, PanelFigure, RunSummary, Strip } from "../api/types";
 
 export function bytes(...values: number[]): string {
   return btoa(String.fromCharCode(...values));
@@ -82,6 +82,50 @@ export function makeFigure(changes: Partial<PanelFigure> = {}): PanelFigure {
       first_step: 0,
       last_step: 99,
     },
+    ...changes,
+  };
+}
+
+/** Nodes in preorder from full names: what ends in a dot is a module. */
+export function makeNodes(...names: string[]): LayerNode[] {
+  return names.map((text) => {
+    const kind = text.endsWith(".") ? "module" : "parameter";
+    const name = kind === "module" ? text.slice(0, -1) : text;
+    const parts = name.split(".");
+    const depth = parts.length - 1;
+    return {
+      name,
+      label: parts.at(-1) ?? "",
+      depth,
+      kind,
+      elements: 100,
+      shape: kind === "parameter" ? [10, 10] : [],
+      worst: "0",
+      worst_step: null,
+      severity: "ok",
+      spark: "",
+      spark_heights: "",
+      note: "",
+      open: kind === "module" && depth < 1,
+    };
+  });
+}
+
+export function makeEvent(changes: Partial<EventItem> = {}): EventItem {
+  return {
+    id: "e1",
+    kind: "skip",
+    title: "Skipped step",
+    text: "",
+    severity: "info",
+    role: "quiet",
+    mark: "▾",
+    step: 5,
+    time_us: 1_700_000_000_000_000,
+    rank: 0,
+    attempt: 0,
+    where: [],
+    details: {},
     ...changes,
   };
 }

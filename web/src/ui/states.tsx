@@ -4,6 +4,7 @@ import type { ReactNode } from "react";
 import { ApiError } from "../api/client";
 import type { Chip, Health } from "../api/types";
 import { shortenMiddle } from "../lib/format";
+import { Link } from "../lib/router";
 import { Icon, SEVERITY_ICON } from "./icons";
 
 /** A page or panel that has nothing: what is the case, and what to do. */
@@ -65,23 +66,24 @@ export function PrecisionChip({ text, role }: { text: string; role: string }) {
   );
 }
 
-/** One piece of a sentence that the server worded. */
-export function SentencePiece({ chip }: { chip: Chip }) {
+/** One piece of a sentence that the server worded; a link where it is about a page of its own. */
+export function SentencePiece({ chip, to }: { chip: Chip; to?: string | undefined }) {
   const shown = chip.code ? shortenMiddle(chip.text) : chip.text;
   const label = chip.label || (shown === chip.text ? "" : chip.text);
+  const text = label ? (
+    <>
+      <span aria-hidden="true">{shown}</span>
+      <span className="sr-only">{label}</span>
+    </>
+  ) : (
+    shown
+  );
   return (
     <span
       className={`piece tone-${chip.tone}${chip.code ? " mono" : ""}`}
       title={chip.tooltip || (chip.code ? chip.text : undefined)}
     >
-      {label ? (
-        <>
-          <span aria-hidden="true">{shown}</span>
-          <span className="sr-only">{label}</span>
-        </>
-      ) : (
-        shown
-      )}
+      {to ? <Link to={to}>{text}</Link> : text}
     </span>
   );
 }
