@@ -1,0 +1,159 @@
+"""What goes into the model: the largest magnitude in its input batch, and the elements that are NaN or infinite.
+
+Told apart because a bad batch looks like a precision problem everywhere behind it. No threads, no I/O.
+Invariant: a batch is never kept alive by looking at it later, and nothing waits for a device.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from halfscope.probes.spec import SeriesSpec
+
+SERIES = (
+    SeriesSpec(name="input.absmax", unit="", reduction="max"),
+    SeriesSpec(name="input.nonfinite", unit="elements", reduction="sum"),
+)
+
+MAX_DEPTH = 3
+"""How deep in containers of a call's arguments tensors are looked for."""
+MAX_TENSORS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class InputReading:
+    """One look at a batch."""
+
+    argument: str
+    """Where the first bad tensor, or the first tensor at all, was given: `0`, `images`, `0.pixel_values`."""
+    absmax: float
+    """Of the finite elements."""
+    num_nan: int
+    num_inf: int
+    first_row: int
+    """Along the first dimension, of the first tensor that has a non-finite element; -1 where none has."""
+
+    @property
+    def num_nonfinite(self) -> int:
+        return self.num_nan + self.num_inf
+
+
+class InputBatch:
+    """The floating-point tensors of one forward call, held weakly."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        found: list[tuple[str, torch.Tensor]] = []
+        for at, value in enumerate(args):
+            _collect(str(at), value, found, MAX_DEPTH)
+        for name, value in kwargs.items():
+            _collect(name, value, found, MAX_DEPTH)
+        self._tensors = [(name, weakref.ref(tensor)) for name, tensor in found]
+
+    def tensors(self) -> list[tuple[str, torch.Tensor]]:
+        """Those that are still alive."""
+        return [(name, tensor) for name, ref in self._tensors if (tensor := ref()) is not None]
+
+
+def read(tensors: Sequence[tuple[str, torch.Tensor]]) -> InputReading | None:
+    """Looks at tensors in host memory; None where there are none."""
+    result: InputReading | None = None
+    for name, tensor in tensors:
+        result = _joined(result, _read_one(name, tensor))
+    return result
+
+
+def capture(tensor: torch.Tensor) -> torch.Tensor:
+    """[largest finite magnitude, number of NaN, number of infinities, first bad row or -1] as float64 on the tensor's
+    device; launches kernels and reads nothing."""
+    was_enabled = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(False)
+    try:
+        rows = tensor.detach().reshape(tensor.shape[0] if tensor.dim() else 1, -1)
+        if rows.element_size() == 1:
+            rows = rows.float()
+        bad = (rows == math.inf) | (rows == -math.inf) | rows.isnan()
+        # Not nan_to_num: it would turn infinities of a half-precision tensor into its largest number.
+        largest = rows.abs().masked_fill(bad, 0.0).amax().double()
+        num_nan = rows.isnan().sum().double()
+        bad_rows = bad.any(1)
+        first = torch.where(bad_rows.any(), bad_rows.to(torch.uint8).argmax(), -1)
+        return torch.stack([largest, num_nan, bad.sum().double() - num_nan, first.double()])
+    finally:
+        torch._C._set_grad_enabled(was_enabled)
+
+
+def of_captured(name: str, values: Sequence[float]) -> InputReading:
+    """What `capture` gave, once it has arrived."""
+    absmax, num_nan, num_inf, first_row = values
+    return InputReading(name, absmax, int(num_nan), int(num_inf), int(first_row))
+
+
+def joined(readings: Sequence[InputReading]) -> InputReading | None:
+    """Of several tensors of one batch."""
+    result: InputReading | None = None
+    for reading in readings:
+        result = _joined(result, reading)
+    return result
+
+
+def _collect(name: str, value: Any, found: list[tuple[str, torch.Tensor]], depth: int) -> None:
+    if len(found) >= MAX_TENSORS:
+        return
+    if isinstance(value, torch.Tensor):
+        if _is_readable(value):
+            found.append((name, value))
+    elif depth and isinstance(value, Mapping):
+        for key, item in value.items():
+            _collect(f"{name}.{key}", item, found, depth - 1)
+    elif depth and isinstance(value, (list, tuple)):
+        for at, item in enumerate(value):
+            _collect(f"{name}.{at}", item, found, depth - 1)
+
+
+def _is_readable(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.is_floating_point()
+        and tensor.layout is torch.strided
+        and not tensor.is_quantized
+        and not tensor.is_nested
+        and tensor.device.type != "meta"
+        and tensor.numel() > 0
+        and not hasattr(tensor, "to_local")
+    )
+
+
+def _read_one(name: str, tensor: torch.Tensor) -> InputReading:
+    plain = tensor.detach().resolve_neg()
+    if plain.element_size() == 1 or plain.dtype is torch.bfloat16:
+        plain = plain.float()
+    values = plain.numpy()
+    high, low = float(values.max()), float(values.min())
+    absmax = max(high, -low)
+    if absmax < np.inf:  # a NaN would have come out of both
+        return InputReading(name, absmax, 0, 0, -1)
+    bad = ~np.isfinite(values)
+    num_nan = int(np.count_nonzero(np.isnan(values)))
+    finite = values[~bad]
+    absmax = float(np.abs(finite).max(initial=0.0))
+    first_row = int(np.argmax(bad.reshape(values.shape[0] if values.ndim else 1, -1).any(axis=1)))
+    return InputReading(name, absmax, num_nan, int(np.count_nonzero(bad)) - num_nan, first_row)
+
+
+def _joined(one: InputReading | None, other: InputReading) -> InputReading:
+    if one is None:
+        return other
+    first = one if one.num_nonfinite or not other.num_nonfinite else other
+    return InputReading(
+        first.argument,
+        max(one.absmax, other.absmax),
+        one.num_nan + other.num_nan,
+        one.num_inf + other.num_inf,
+        first.first_row,
+    )
