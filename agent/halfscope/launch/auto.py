@@ -59,8 +59,8 @@ class _Training:
     own_references: list[int]
     """How many references to each optimizer are the watch's."""
     takes_turns: bool
-    waiting: list[Any] = field(default_factory=list)
-    """Handles on models that no call has reached yet."""
+    waiting: list[_Late] = field(default_factory=list)
+    """Of its models that no call had reached when it began."""
 
     def alive(self) -> list[torch.optim.Optimizer]:
         return [optimizer for ref in self.optimizers if (optimizer := ref()) is not None]
@@ -115,7 +115,7 @@ class Launcher:
         self._thread = threading.get_ident()
         self._step_hook = register_optimizer_step_pre_hook(self._before_step)
         gc.callbacks.append(self._after_collection)
-        os.register_at_fork(after_in_child=self._in_child)
+        _after_fork(self)
 
     def stop(self) -> None:
         """Ends the run that is on and takes everything off."""
@@ -345,16 +345,15 @@ class Launcher:
         if not takes_turns:
             for model in found:
                 if model is not called and len(found) > 1:
-                    late = _Late(self, training)
-                    late.handle = model.register_forward_pre_hook(ForwardHook(late), with_kwargs=True)
-                    training.waiting.append(late.handle)
+                    training.waiting.append(_Late(self, training, model))
         return training
 
     def late(self, training: _Training, model: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """A model of a run is called for the first time."""
         if training is not self._training or not inside.has_attempts(training.run, self._options.get("start_step", 0)):
             return
-        wanted = {id(parameter) for parameter in model.parameters()}
+        waiting = [model, *(late.model() for late in training.waiting if late.handle is not None)]
+        wanted = {id(parameter) for each in waiting if each is not None for parameter in each.parameters()}
         own = [
             optimizer
             for optimizer in training.alive()
@@ -372,8 +371,8 @@ class Launcher:
         training, self._training = self._training, None
         if training is None:
             return
-        for handle in training.waiting:
-            handle.remove()
+        for late in training.waiting:
+            late.take_off()
         ended = inside.has_ended(training.run)  # by the program's own `watch` of the same objects
         training.run.finish()
         for optimizer in training.alive():
@@ -395,7 +394,7 @@ class Launcher:
         ):
             self._finish()
 
-    def _in_child(self) -> None:
+    def forget(self) -> None:
         """In a forked process nothing is watched: the runs are the parent's."""
         self._stopped = True
         self._training = None
@@ -403,17 +402,32 @@ class Launcher:
         self._step_hook.remove()
 
 
+def _after_fork(launcher: Launcher) -> None:
+    ref = weakref.ref(launcher)  # what is registered here stays for good
+
+    def in_child() -> None:
+        if (found := ref()) is not None:
+            found.forget()
+
+    os.register_at_fork(after_in_child=in_child)
+
+
 class _Late:
     """Says once that a model is called, and takes itself off."""
 
-    def __init__(self, launcher: Launcher, training: _Training) -> None:
+    def __init__(self, launcher: Launcher, training: _Training, model: torch.nn.Module) -> None:
         self._launcher, self._training = launcher, training
-        self.handle: Any = None
+        self.model = weakref.ref(model)
+        self.handle: Any = model.register_forward_pre_hook(ForwardHook(self._called), with_kwargs=True)
 
-    def __call__(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+    def take_off(self) -> None:
         if self.handle is not None:
             self.handle.remove()
             self.handle = None
+
+    def _called(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        if self.handle is not None:
+            self.take_off()
             self._launcher.late(self._training, module, args, kwargs)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,8 @@ class AutoWatch:
         """From now on."""
         self._births.install()
         atexit.register(self._say_if_nothing)
-        os.register_at_fork(after_in_child=self._births.uninstall)
+        ref = weakref.ref(self._births)
+        os.register_at_fork(after_in_child=lambda: births.uninstall() if (births := ref()) is not None else None)
 
     def stop(self) -> None:
         """Ends the run that is on and takes everything off."""
