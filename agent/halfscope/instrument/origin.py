@@ -78,9 +78,8 @@ class BackwardOrder:
             self._remove(key)
 
     def _reached(self, parameter: torch.Tensor) -> None:
-        if torch.compiler.is_compiling():
-            return
-        self.order.setdefault(id(parameter))
+        if not torch.compiler.is_compiling():
+            self.order.setdefault(id(parameter))
         self._on_backward(parameter)
 
     def _set(self, parameter: torch.Tensor, hook: Callable[[torch.Tensor], Any]) -> None:

@@ -134,6 +134,8 @@ class Run:
     def _annotate_now(self, loss: float | torch.Tensor | None, samples: int | None, tokens: int | None) -> None:
         watcher = self._watcher
         assert watcher is not None
+        if watcher.backward_seen:
+            watcher.after_backward()
         watcher.clock.annotate()
         attempt = watcher.attempt
         if samples is not None:
@@ -146,6 +148,9 @@ class Run:
     def _log_now(self, values: Mapping[str, Any] | None, named: Mapping[str, Any]) -> None:
         if values is not None and not isinstance(values, Mapping):
             raise TypeError(f"run.log was given {type(values).__name__}; expected a dict of names and numbers")
+        assert self._watcher is not None
+        if self._watcher.backward_seen:
+            self._watcher.after_backward()
         for name, value in _flat("", {**(values or {}), **named}):
             self._log_one(name, value)
 

@@ -39,6 +39,8 @@ class ScalerCalls:
 
     def _before_scale(self, outputs: Any) -> None:
         self._watcher.inside_scaler_step = None  # an exception may have left the last one open
+        if self._watcher.backward_seen:
+            self._watcher.after_backward()
         if self._update_is_missing():
             self._watcher.attempt.update_missing = self._watcher.attempt.notable = True
             self._watcher.complete()
@@ -132,6 +134,8 @@ class ScalerCalls:
 
     def _before_update(self, new_scale: Any) -> None:
         watcher = self._watcher
+        if watcher.backward_seen:
+            watcher.after_backward()
         self._between = new_scale is not None and watcher.clock.phase is not OPEN
         if self._between:
             return  # sets the scale between two attempts, and is none itself

@@ -29,6 +29,8 @@ from halfscope.instrument.scaler_calls import ScalerCalls
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.record.clock import COMPLETE, OPEN, StepClock
 
+is_compiling = torch.compiler.is_compiling
+
 
 class Watcher:
     """Sets the hooks, keeps the current attempt, and hands each one to the reporter when it closes."""
@@ -64,7 +66,9 @@ class Watcher:
         self._handles: list[Any] = []
         self._autocast_seen: set[torch.dtype] = set()
         self._first_forward_handles: list[Any] = []
-        self.order = BackwardOrder(guard.hook("step clock", self._backward, torch.compiler.is_compiling))
+        self.backward_seen = False
+        """A backward pass ran, and `after_backward` is still to be called."""
+        self.order = BackwardOrder(self._backward)
         reader = GradientReader(self.rings, every)
         self._read = guard.wrap("gradients", reader.read)
         self._read_clipped = guard.wrap("gradients", reader.read_clipped)
@@ -80,8 +84,8 @@ class Watcher:
     def attach(self) -> None:
         """Sets every hook."""
         for watched in self.optimizers:
-            before = self.guard.hook("optimizer", partial(self._before_step, watched), torch.compiler.is_compiling)
-            after = self.guard.hook("optimizer", partial(self._after_step, watched), torch.compiler.is_compiling)
+            before = self.guard.hook("optimizer", partial(self._before_step, watched), is_compiling)
+            after = self.guard.hook("optimizer", partial(self._after_step, watched), is_compiling)
             self._handles.append(watched.optimizer.register_step_pre_hook(before))
             self._handles.append(watched.optimizer.register_step_post_hook(after))
             for parameter in watched.parameters()[:1]:
@@ -127,6 +131,8 @@ class Watcher:
     def _forward(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not torch.is_grad_enabled():
             return
+        if self.backward_seen:
+            self.after_backward()
         if not self._first_told:
             self._forward_inside(module, args, kwargs)
         if not self._forward_counted:
@@ -145,7 +151,14 @@ class Watcher:
         self.closed.training_began(time.perf_counter_ns())
 
     def _backward(self, parameter: torch.Tensor) -> None:
-        self._forward_counted = False
+        # Called from within the backward pass, where nothing is at hand: what it means can wait until somebody asks.
+        if not is_compiling():
+            self.backward_seen = True
+
+    def after_backward(self) -> None:
+        """A backward pass ran since this was last called: work of an attempt. Whoever asks for the current attempt, or
+        its phase, calls this first where `backward_seen`."""
+        self.backward_seen = self._forward_counted = False
         if self.clock.phase is not OPEN:
             self.clock.begin()
         elif not self.scalers:
@@ -159,6 +172,8 @@ class Watcher:
     def _before_step(
         self, watched: WatchedOptimizer, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        if self.backward_seen:
+            self.after_backward()
         if watched.num_unchecked and self.inside_scaler_step is not optimizer:
             watched.num_unchecked -= 1
             self._adopt_caller(watched)
@@ -200,6 +215,8 @@ class Watcher:
         return (args[0], watched_closure, *args[2:]), kwargs
 
     def _after_closure(self, watched: WatchedOptimizer) -> None:
+        if self.backward_seen:
+            self.after_backward()
         part = self.attempt.optimizers[watched.index]
         if part.reading is not None and part.reading.point == "clip":
             self._read_clipped(self.clock.step, watched, part)
@@ -211,6 +228,8 @@ class Watcher:
     ) -> None:
         if self.inside_scaler_step is optimizer:
             return  # after_step of the scaler knows more
+        if self.backward_seen:
+            self.after_backward()
         part = self.attempt.optimizers[watched.index]
         part.num_applied += 1
         groups = optimizer.param_groups
@@ -262,6 +281,8 @@ class Watcher:
         self._read(self.attempt, self.clock.step, watched, point, clipped, grad_scale, always)
 
     def _before_clipping(self, tensors: list[torch.Tensor]) -> None:
+        if self.backward_seen:
+            self.after_backward()
         ids = {id(tensor) for tensor in tensors}
         for watched in self.optimizers:
             if any(id(grad) in ids for grad in watched.gradients()):
@@ -292,6 +313,8 @@ class Watcher:
 
     def attempt_for_work(self) -> Attempt:
         """The attempt that work done now belongs to."""
+        if self.backward_seen:
+            self.after_backward()
         self.clock.begin()
         return self.attempt
 
@@ -325,6 +348,8 @@ class Watcher:
 
     def complete(self) -> None:
         """The attempt's update is over."""
+        if self.backward_seen:
+            self.after_backward()
         self.clock.complete()
         attempt = self.attempt
         if attempt.scalers:
@@ -332,8 +357,9 @@ class Watcher:
         attempt.step = self.clock.step
         attempt.completed_ns = time.perf_counter_ns()
         attempt.completed_us = time.time_ns() // 1000
-        attempt.inferred_samples = self._pending_samples
-        self._pending_samples, self._forward_counted = 0, False
+        if self._pending_samples:
+            attempt.inferred_samples, self._pending_samples = self._pending_samples, 0
+        self._forward_counted = False
         if not self._settled_in:
             self._settle_in(attempt)
         if attempt.notable:

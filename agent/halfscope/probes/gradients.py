@@ -28,6 +28,7 @@ LARGEST_TRUSTED_NORM = 1e15
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 """Of a subclass (DTensor) even a norm may be a collective: those are taken one by one, each its local part."""
 _WIDE = frozenset({torch.float32, torch.float64})
+_item = torch.Tensor.item
 
 
 class HostNorm(NamedTuple):
@@ -56,7 +57,16 @@ def read(grads: Sequence[torch.Tensor], divide_by: float = 1.0, *, exact: bool =
     torch._C._set_grad_enabled(False)
     try:
         if _PLAIN.issuperset(map(type, grads)):
-            norm = _read_fast(grads, exact) / divide_by
+            try:
+                if exact:
+                    norm = _as_clipping_does(grads) / divide_by
+                else:
+                    # A norm of half precision would be rounded to it; of float64 this raises.
+                    norms = torch._foreach_norm(grads, 2, torch.float32)  # type: ignore[arg-type]
+                    norm = math.hypot(*map(_item, norms)) / divide_by
+            except (RuntimeError, TypeError, NotImplementedError):
+                # Sparse, mixed or exotic tensors: the careful way deals with them one by one.
+                norm = 0.0
             if SMALLEST_TRUSTED_NORM <= norm <= LARGEST_TRUSTED_NORM:
                 return HostNorm(norm, ())
         return _read_carefully(grads, divide_by)
@@ -103,18 +113,10 @@ def byte_size(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _read_fast(grads: Sequence[torch.Tensor], exact: bool) -> float:
-    """One multi-tensor pass; 0 where it does not apply."""
-    try:
-        if exact:  # the very operations of clip_grad_norm_
-            norms = torch._foreach_norm(grads)  # type: ignore[arg-type]
-            total = torch.linalg.vector_norm(torch.stack(norms))
-            return total.item() if total.dtype in _WIDE else 0.0
-        # A norm of half precision would be rounded to it; of float64 this raises.
-        return math.hypot(*[norm.item() for norm in torch._foreach_norm(grads, 2, torch.float32)])  # type: ignore[arg-type]
-    except (RuntimeError, TypeError, NotImplementedError):
-        # Sparse, mixed or exotic tensors: the careful way deals with them one by one.
-        return 0.0
+def _as_clipping_does(grads: Sequence[torch.Tensor]) -> float:
+    """By the very operations of clip_grad_norm_; 0 where they would lose digits."""
+    total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))  # type: ignore[arg-type]
+    return total.item() if total.dtype in _WIDE else 0.0
 
 
 def _read_carefully(grads: Sequence[torch.Tensor], divide_by: float) -> HostNorm | None:

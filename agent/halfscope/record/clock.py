@@ -46,7 +46,8 @@ class StepClock:
         """Work of an attempt begins: backward, `scale()`, `unscale_`, an optimizer step. Closes a completed one
         first."""
         if self.phase is COMPLETE:
-            self._next()
+            self._on_close(self.step)
+            self.step += 1
         self.phase = OPEN
 
     def complete(self) -> None:
