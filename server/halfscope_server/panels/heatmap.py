@@ -154,7 +154,8 @@ def _has_rows(frames: RunFrames, span: Span) -> bool:
 
 def _read(frames: RunFrames, underflow: Underflow, window: Window, span: Span) -> tuple[NodeValues, Places]:
     part = rows_within(frames, span)
-    starts = columns(frames.table.step[part], min(MOST_COLUMNS, max(50, window.width_px // 2)))
+    num_columns = min(MOST_COLUMNS, max(50, window.width_px // 2))
+    starts = columns(frames.table.step[part], num_columns, frames.interval)
     nodes = frames.tree.chosen(window.rows)
     values = node_values(frames, underflow, window.stat, nodes, part, starts)
     return values, places(window, values.step, values.last_step, values.time_us, frames.interval)
@@ -278,21 +279,26 @@ def _hatched(values: NodeValues, place: Places, why: str) -> dict[str, Any]:
 def _dots(values: NodeValues, place: Places) -> dict[str, Any]:
     """A dot in the middle of each stretch in which other layers were measured and this one had no gradient."""
     runs = _runs(~values.present)
-    left, right = _ends(place, runs)
     texts = [f"{_name(values, row)}: no gradient" for row in runs.row.tolist()]
-    return _marks((left + right) / 2, runs.row, texts)
+    return _marks(_middles(place, runs), runs.row, texts)
 
 
 def _crosses(values: NodeValues, place: Places) -> dict[str, Any]:
     """A cross where elements were NaN or infinite."""
     runs = _runs(values.nonfinite > 0)
-    left, right = _ends(place, runs)
     texts = []
     for row, first, last in zip(runs.row.tolist(), runs.first.tolist(), runs.last.tolist(), strict=True):
         where = step_range(int(values.step[first]), int(values.last_step[last]))
         count = plural(int(values.nonfinite[first : last + 1, row].sum()), "element")
         texts.append(f"{_name(values, row)}, {where}: {count} NaN or Inf")
-    return _marks((left + right) / 2, runs.row, texts)
+    return _marks(_middles(place, runs), runs.row, texts)
+
+
+def _middles(place: Places, runs: _Runs) -> Floats:
+    """Of the middle column of each run: there it is, while the middle between its ends may lie in a gap."""
+    x, _ = place.of_columns()
+    middles: Floats = x[(runs.first + runs.last) // 2]
+    return middles
 
 
 def _ends(place: Places, runs: _Runs) -> tuple[Floats, Floats]:

@@ -14,7 +14,7 @@ from halfscope_server.panels.arrays import packed
 from halfscope_server.panels.base import Fill, Table
 from halfscope_server.panels.columns import no_frames, note
 from halfscope_server.panels.window import shares_in_words
-from halfscope_server.panels.zones import ZONES, exponent_ticks
+from halfscope_server.panels.zones import IS_SUBNORMAL, ROOMY_PX, ZONES, exponent_ticks
 from halfscope_server.query.exponents import Exponents, OneStep, one_step
 from halfscope_server.query.format import integer, layer_words, norm, number, power_of_two, share
 from halfscope_server.query.underflow import Underflow, run_underflow, words
@@ -83,6 +83,8 @@ class HistogramPanel:
                 "tickmode": "array",
                 "tickvals": [0, 1, 2],
                 "ticktext": list(SPECIAL_NAMES),
+                "tickangle": 0,
+                "tickfont": {"size": 10},
                 "range": [-0.6, 2.6],
                 "showgrid": False,
                 "zeroline": False,
@@ -97,7 +99,7 @@ class HistogramPanel:
                 "zeroline": False,
             },
         }
-        return traces.figure([bars("text", "elements", "x", "y"), bars("muted", "apart", "x2", "y2")], layout)
+        return traces.figure([bars("muted", "elements", "x", "y"), bars("muted", "apart", "x2", "y2")], layout)
 
     def fill(self, view: RunView, window: Window) -> Fill:
         found, underflow = one_step(view, window), run_underflow(view)
@@ -120,7 +122,7 @@ class HistogramPanel:
                 },
                 "yaxis": y_axis,
                 "shapes": _zones(one),
-                "annotations": _zone_notes(one),
+                "annotations": _zone_notes(one, window),
                 "margin": {"t": 22},
             },
             label=f"{self.title} of {name}, run {view.row.name}, step {step}: {said}, {shares_in_words(one, 0)}",
@@ -186,9 +188,11 @@ def _zones(one: Exponents) -> list[dict[str, Any]]:
     return shapes
 
 
-def _zone_notes(one: Exponents) -> list[dict[str, Any]]:
+def _zone_notes(one: Exponents, window: Window) -> list[dict[str, Any]]:
     notes = []
     for zone in ZONES:
+        if zone is IS_SUBNORMAL and window.width_px < ROOMY_PX:
+            continue  # between the two others there is no room for it
         x = float(one.limit(zone.limit)[0])
         side = "left" if zone.above else "right"
         notes.append(note(zone.short, "muted", x=x, xanchor=side, yref="y domain", y=1.0, yanchor="bottom"))

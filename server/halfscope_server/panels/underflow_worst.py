@@ -28,7 +28,9 @@ NUM_LAYERS = 5
 MOST_COLUMNS = 400
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 OPACITIES = (1.0, 0.9, 0.8, 0.7, 0.6)
-NAME_CHARS = 26
+NAME_CHARS = 18
+LEGEND_PX = 400
+"""Narrower charts have no room for a legend: the worst layer is named beside the title."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,12 +82,13 @@ class UnderflowWorst:
         ]
         layout = {
             "yaxis": {
-                "title": {"text": "share of elements"},
+                "title": {"text": "share lost"},
                 "range": [-0.1, len(SHARE_MARKS) - 0.9],
                 "zeroline": False,
                 **SHARE_TICKS,
             },
             "showlegend": True,
+            "legend": {"font": {"size": 10}},
         }
         return traces.figure(lines, layout)
 
@@ -107,11 +110,13 @@ class UnderflowWorst:
             data=[_line(drawn, k) if k < len(drawn.names) else _hidden(k) for k in range(NUM_LAYERS)],
             layout={
                 "xaxis": axes.x_axis(view, window, span),
-                "yaxis": {"title": {"text": f"share of elements, {kind}"}},
+                "showlegend": window.width_px >= LEGEND_PX,
                 "shapes": [_mark(level) for level in LEVELS],
             },
             label=", ".join(words),
-            headline=share(float(now[-1])) if now.size else "not known yet",
+            headline=f"{share(float(now[-1]))} {shortened(drawn.names[0], NAME_CHARS)}"
+            if now.size
+            else "not known yet",
             first_step=span.first_step,
             last_step=span.last_step,
             make_table=lambda: _table(drawn, underflow),
@@ -125,7 +130,7 @@ def _find(frames: RunFrames, underflow: Underflow, window: Window, span: Span) -
     if not steps.size:
         return None
     leaves = [node for node in frames.tree.nodes if not node.is_module]
-    starts = columns(steps, min(MOST_COLUMNS, max(50, window.width_px // 2)))
+    starts = columns(steps, min(MOST_COLUMNS, max(50, window.width_px // 2)), frames.interval)
     values = node_values(frames, underflow, "underflow", leaves, part, starts)
     largest = np.where(np.isnan(values.value), -1.0, values.value).max(axis=0)
     chosen = [k for k in np.argsort(-largest, kind="stable")[:NUM_LAYERS].tolist() if largest[k] >= 0]

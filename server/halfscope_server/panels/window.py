@@ -97,7 +97,7 @@ class WindowPanel:
                 "title": {"text": f"size of {unit}"},
                 **exponent_ticks(low, high, MOST_TICKS),
             },
-            "annotations": [*_zone_notes(found), _sentence_note(sentence)],
+            "annotations": [*_zone_notes(found, window), _sentence_note(sentence)],
             "margin": {"t": LINE_PX * num_lines + 10},
         }
         return Fill(
@@ -268,7 +268,7 @@ def _chosen(view: RunView, window: Window, low: float, high: float) -> dict[str,
 # ---- words -----------------------------------------------------------------------------------
 
 
-def _zone_notes(found: Exponents) -> list[dict[str, Any]]:
+def _zone_notes(found: Exponents, window: Window) -> list[dict[str, Any]]:
     """The zones' names, at their limits at the left edge."""
     notes = []
     low, high = found.lowest, found.lowest + found.num_bins
@@ -276,7 +276,8 @@ def _zone_notes(found: Exponents) -> list[dict[str, Any]]:
         y = float(found.limit(zone.limit)[0])
         if low <= y <= high:
             place = {"xref": "paper", "x": 0.006, "xanchor": "left", "yref": "y", "y": y}
-            notes.append(note(zone.text, "text", **place, yanchor="bottom" if zone.above else "top"))
+            text = zone.label(found.seen, window.width_px)
+            notes.append(note(text, "text", **place, yanchor="bottom" if zone.above else "top"))
     return notes
 
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from halfscope_server.query.exponents import LOST, OVERFLOW, SUBNORMAL
 from halfscope_server.query.format import power_of_two, superscript
 
+ROOMY_PX = 500
+"""Charts narrower than this have short labels."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zone:
@@ -21,8 +24,16 @@ class Zone:
     role: str
     short: str
     text: str
+    """As FP16 sees it."""
+    true_text: str
+    """Of the gradient itself."""
     above: bool
     """Whether the zone lies above its limit."""
+
+    def label(self, seen: bool, width_px: int) -> str:
+        """What it is called on a chart; without what becomes of it where there is no room."""
+        text = self.text if seen else self.true_text
+        return text if width_px >= ROOMY_PX else text.partition(":")[0].partition(" (")[0]
 
 
 OVERFLOWS = Zone(
@@ -30,6 +41,7 @@ OVERFLOWS = Zone(
     role="nonfinite",
     short="overflow",
     text=f"overflow from {power_of_two(2.0**OVERFLOW)} (largest value 65,504): becomes Inf",
+    true_text=f"overflow from {power_of_two(2.0**OVERFLOW)} / scale: becomes Inf",
     above=True,
 )
 IS_SUBNORMAL = Zone(
@@ -37,10 +49,16 @@ IS_SUBNORMAL = Zone(
     role="quiet",
     short="subnormal",
     text=f"subnormal below {power_of_two(2.0**SUBNORMAL)}: fewer bits",
+    true_text=f"subnormal below {power_of_two(2.0**SUBNORMAL)} / scale: fewer bits",
     above=False,
 )
 IS_LOST = Zone(
-    limit=LOST, role="underflow", short="lost", text=f"lost below {power_of_two(2.0**LOST)}: becomes 0", above=False
+    limit=LOST,
+    role="underflow",
+    short="lost",
+    text=f"lost below {power_of_two(2.0**LOST)}: becomes 0",
+    true_text=f"lost below {power_of_two(2.0**LOST)} / scale: becomes 0",
+    above=False,
 )
 ZONES = (OVERFLOWS, IS_SUBNORMAL, IS_LOST)
 

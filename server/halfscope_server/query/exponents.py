@@ -132,7 +132,9 @@ def _exponents(view: RunView, node: Node, span: Span, seen: bool) -> Exponents |
     if frames is None:
         return None
     found = _read(view, frames, node, span)
-    return None if found is None else _in_columns(found, node.name, seen, assumed_scale(view))
+    if found is None:
+        return None
+    return _in_columns(found, node.name, seen, assumed_scale(view), columns(found.step, NUM_COLUMNS, frames.interval))
 
 
 def one_step(view: RunView, window: Window) -> OneStep | None:
@@ -149,7 +151,7 @@ def one_step(view: RunView, window: Window) -> OneStep | None:
     row = max(0, int(np.searchsorted(frames.table.step, step, "right")) - 1)
     share = underflow.shares(np.array([node.first]), np.array([node.end]), slice(row, row + 1))
     return OneStep(
-        exponents=_in_columns(found, node.name, is_seen(view, window), assumed_scale(view)),
+        exponents=_in_columns(found, node.name, is_seen(view, window), assumed_scale(view), np.zeros(1, np.int64)),
         sketch=found.sketch[0],
         attempt=int(found.attempt[0]),
         point=GRADIENT_POINTS[int(found.point[0])] if found.point[0] < len(GRADIENT_POINTS) else "",
@@ -257,11 +259,10 @@ def _joined(sketches: Sequence[Sketch]) -> Sketch:
 # ---- columns ---------------------------------------------------------------------------------
 
 
-def _in_columns(found: _Frames, name: str, seen: bool, assumed: float) -> Exponents:
+def _in_columns(found: _Frames, name: str, seen: bool, assumed: float, starts: Ints) -> Exponents:
     usable = np.isfinite(found.scale) & (found.scale > 0)
     level = np.clip(np.log2(np.where(usable, found.scale, assumed)), -MAX_SCALE_LOG2, MAX_SCALE_LOG2)
     scale = np.exp2(level)
-    starts = columns(found.step, NUM_COLUMNS)
     ends = np.append(starts[1:], found.step.size) - 1
     sketch = found.sketch.trimmed()
     lowest, counts = _shifted(sketch, level if seen else np.zeros(level.size))

@@ -323,26 +323,33 @@ def _empty(num_layers: int) -> FrameTable:
     )
 
 
-def columns(step: Ints, num_columns: int) -> Ints:
-    """First rows of at most `num_columns` groups of neighbouring frames, each of as many frames as the others."""
+def columns(step: Ints, num_columns: int, interval: int) -> Ints:
+    """First rows of at most about `num_columns` groups of neighbouring frames, none of which reaches over a gap.
+
+    Args:
+        interval: steps between sketches; frames more than one and a half of them apart have a gap between them.
+    """
     group = max(1, -(-step.size // max(1, num_columns)))
-    return np.arange(0, step.size, group)
+    after_gap = np.flatnonzero(2 * np.diff(step) > 3 * max(interval, 1)) + 1
+    if group == 1 or after_gap.size > num_columns // 4:
+        return np.arange(0, step.size, group)
+    ends = np.concatenate([[0], after_gap, [step.size]])
+    return np.concatenate([np.arange(low, high, group) for low, high in pairwise(ends.tolist())])
 
 
 def in_columns(ufunc: np.ufunc, values: NDArray[Any], starts: Ints) -> NDArray[Any]:
     """Neighbouring rows taken together: [F, L] to [C, L]. Counts are added in 64 bits.
 
     Args:
-        starts: first row of each group, ascending from 0; all groups but the last are of one size, as `columns` has
-            them.
+        starts: first row of each group, ascending from 0.
     """
-    group = int(starts[1] - starts[0]) if starts.size > 1 else values.shape[0]
     wide = values.dtype if values.dtype.kind == "f" else np.dtype(np.int64)
-    result = values[::group].astype(wide)
-    # Some row of each group at a time: five times as fast as reduceat, whose groups are short here.
-    for k in range(1, group):
-        rows = values[k::group]
-        ufunc(result[: len(rows)], rows, out=result[: len(rows)])
+    sizes = np.diff(np.append(starts, values.shape[0]))
+    result = values[starts].astype(wide)
+    # One row of each group at a time: five times as fast as reduceat, whose groups are short here.
+    for k in range(1, int(sizes.max(initial=0))):
+        longer = sizes > k
+        result[longer] = ufunc(result[longer], values[starts[longer] + k])
     return result
 
 

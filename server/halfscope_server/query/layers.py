@@ -148,6 +148,8 @@ def _nodes(view: RunView, frames: RunFrames, underflow: Underflow, span: Span, s
     severity = _severities(view, values, worst, underflow, stat)
     classes, heights = _sparks(values, stat, span)
     elements = _elements(frames)
+    leaf_unknown = [row < 0 for node, row in zip(nodes, worst.tolist(), strict=True) if not node.is_module]
+    num_unknown = np.concatenate([[0], np.cumsum(leaf_unknown)])
     rows = []
     for k, node in enumerate(nodes):
         row = int(worst[k])
@@ -165,7 +167,7 @@ def _nodes(view: RunView, frames: RunFrames, underflow: Underflow, span: Span, s
                 severity=severity[k],
                 spark=base64_of(classes[:, k]),
                 spark_heights=base64_of(heights[:, k]),
-                note=_note(node, k, values, underflow, stat, row),
+                note=_note(node, k, values, underflow, stat, row) or _partly(node, num_unknown, stat),
                 open=node.is_open,
             )
         )
@@ -215,6 +217,14 @@ def _note(node: Node, k: int, values: NodeValues, underflow: Underflow, stat: St
     if not underflow.is_measured:
         return "every gradient is zero or not finite"
     return "not known yet: no frame had room above FP16's floor"
+
+
+def _partly(node: Node, num_unknown: Ints, stat: Statistic) -> str:
+    """How many layers of a module its underflow says nothing of."""
+    unknown = int(num_unknown[node.end] - num_unknown[node.first])
+    if stat != "underflow" or not node.is_module or not unknown:
+        return ""
+    return f"not known of {integer(unknown)} of {plural(node.end - node.first, 'layer')}"
 
 
 # ---- sparks ----------------------------------------------------------------------------------

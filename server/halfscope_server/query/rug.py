@@ -77,8 +77,8 @@ def event_rug(view: RunView, bins: int, first_step: int | None = None, last_step
 def _rug(view: RunView, whole: Span, span: Span, num_places: int) -> Rug:
     events = _read(view, whole, span)
     place = (np.clip(events.step, span.first_step, span.last_step) - span.first_step) * num_places // span.num_steps
-    starts = np.flatnonzero(np.diff(place, prepend=-1)) if place.size else np.empty(0, np.int64)
-    ends = np.append(starts[1:], place.size)
+    starts = np.flatnonzero(np.diff(place, prepend=-1))
+    ends = np.append(starts[1:], place.size) if place.size else starts
     marks = [_mark(events, slice(a, b)) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
     return Rug(first_step=span.first_step, last_step=span.last_step, total=int(events.step.size), marks=marks)
 
