@@ -226,6 +226,16 @@ def test_counts_on_the_rug_add_up_to_the_number_of_events(lite: Store, write_run
     assert {(mark.role, mark.mark, mark.severity) for mark in worst} == {("nonfinite", "✕", "critical")}
 
 
+def test_a_run_without_events_has_an_empty_rug(lite: Store, write_run: WriteRun) -> None:
+    """A line without marks, not an error."""
+    writer = write_run()
+    writer.points("loss", range(10), 1.0)
+    writer.commit()
+    rug = event_rug(view_of(lite), 100)
+    assert rug is not None
+    assert (rug.total, rug.marks) == (0, [])
+
+
 def test_a_part_of_the_rug_holds_the_events_of_that_part(lite: Store, write_run: WriteRun) -> None:
     """Read-outs name steps and counts, the gravest first."""
     writer = write_run()

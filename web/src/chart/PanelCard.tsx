@@ -6,7 +6,7 @@ import { ApiError } from "../api/client";
 import { panelErrorKey, useLiveData } from "../api/live-provider";
 import { panelQuery, panelTableQuery } from "../api/queries";
 import type { LiveError, PanelInfo, Table, Window } from "../api/types";
-import { useVisible } from "../lib/hooks";
+import { useHeight, useVisible } from "../lib/hooks";
 import { Icon } from "../ui/icons";
 import { ModalDialog } from "../ui/overlays";
 import { FailedState, Loading } from "../ui/states";
@@ -25,6 +25,8 @@ interface PanelCardProps {
   actions?: ReactNode;
   /** What stands below the chart. */
   children?: ReactNode;
+  /** Makes the chart as tall as its neighbours in the row let it be. */
+  fills?: boolean;
   /** The newest value below the title instead of beside it: for those that say much. */
   isStacked?: boolean;
   /** The same numbers as a table behind a button; off where they are on the page already. */
@@ -32,7 +34,7 @@ interface PanelCardProps {
 }
 
 export function PanelCard(props: PanelCardProps) {
-  const { run, info, window, onVisible, actions, children, isStacked = false, hasTable = true } = props;
+  const { run, info, window, onVisible, actions, children, isStacked = false, fills = false, hasTable = true } = props;
   const card = useRef<HTMLElement>(null);
   const visible = useVisible(card);
   const [showsTable, setShowsTable] = useState(false);
@@ -45,7 +47,7 @@ export function PanelCard(props: PanelCardProps) {
   return (
     <section
       ref={card}
-      className="panel"
+      className={fills ? "panel panel-fills" : "panel"}
       id={`panel-${info.id}`}
       data-testid={`panel-${info.id}`}
       aria-labelledby={`panel-title-${info.id}`}
@@ -80,7 +82,18 @@ export function PanelCard(props: PanelCardProps) {
   );
 }
 
-function PanelBody({ run, info, window, visible, onZoom, onPick, onKey }: PanelCardProps & { visible: boolean }) {
+function PanelBody({
+  run,
+  info,
+  window,
+  visible,
+  onZoom,
+  onPick,
+  onKey,
+  fills = false,
+}: PanelCardProps & { visible: boolean }) {
+  const [box, setBox] = useState<HTMLElement | null>(null);
+  const boxPx = useHeight(fills ? box : null);
   const cache = useQueryClient();
   const { data: figure, error, refetch } = useQuery({ ...panelQuery(run, info.id, window), enabled: visible });
   const failure = useLiveData<LiveError>(panelErrorKey(run, info.id));
@@ -95,10 +108,10 @@ function PanelBody({ run, info, window, visible, onZoom, onPick, onKey }: PanelC
   if (!figure) return visible ? <Loading what={info.title} /> : null;
   if (figure.fill.empty) return <p className="panel-empty muted">{figure.fill.empty}</p>;
   return (
-    <figure aria-label={figure.fill.label} tabIndex={onKey ? 0 : undefined} onKeyDown={onKey}>
+    <figure ref={setBox} aria-label={figure.fill.label} tabIndex={onKey ? 0 : undefined} onKeyDown={onKey}>
       <Plot
         figure={figure}
-        height={info.height_px}
+        height={Math.max(info.height_px, boxPx)}
         x={window.x}
         windowKey={JSON.stringify(window)}
         utcOffsetMin={window.utc_offset_min}

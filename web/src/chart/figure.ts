@@ -68,10 +68,16 @@ function paintShape(shape: Json, palette: Palette): Json {
     : { ...shape, line: { color, ...line } };
 }
 
+/** How much of the card shows through behind a word that stands on a chart. */
+const BEHIND_WORDS_OPACITY = 0.82;
+
 function paintAnnotation(annotation: Json, palette: Palette): Json {
   const role = roleOf(annotation);
   if (role === null) return annotation;
-  return { ...annotation, font: { color: palette.color(role), ...(isObject(annotation.font) ? annotation.font : {}) } };
+  // Words lie above lines and cells of any colour: they bring their own ground.
+  const bgcolor = fade(palette.color("panel"), BEHIND_WORDS_OPACITY);
+  const font = { color: palette.color(role), ...(isObject(annotation.font) ? annotation.font : {}) };
+  return { bgcolor, borderpad: 1, ...annotation, font };
 }
 
 /** What every chart looks like, whatever it shows. */

@@ -89,6 +89,7 @@ export function LayerCharts({ run, panels, window, tree, strip, onVisible }: Lay
                   onPick={pickStep}
                   onKey={onKey}
                   isStacked
+                  fills
                   actions={
                     <Choice
                       label="Gradient"

@@ -41,6 +41,18 @@ export function useWidth(element: RefObject<HTMLElement | null>): number {
   return width;
 }
 
+/** Height of an element's content box in CSS pixels; 0 before it is measured. */
+export function useHeight(element: HTMLElement | null): number {
+  const [height, setHeight] = useState(0);
+  useEffect(() => {
+    if (!element) return;
+    const observer = new ResizeObserver(([entry]) => entry && setHeight(Math.floor(entry.contentRect.height)));
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, [element]);
+  return height;
+}
+
 /** Whether an element is on screen or within 200 px of it. */
 export function useVisible(element: RefObject<HTMLElement | null>): boolean {
   const [visible, setVisible] = useState(false);

@@ -32,6 +32,8 @@ type TabId = (typeof TABS)[number]["id"];
 
 /** Width that the server thins lines to; one figure for all charts, so that viewers share its work. */
 const CHART_PX = { desktop: 1000, phone: 400 };
+/** On the Layers page the tree takes its part. */
+const LAYERS_PX = { desktop: 640, phone: 340 };
 const STRIP_BINS = { desktop: 1000, phone: 350 };
 
 export function RunPage({ run, tab }: { run: string; tab: string }) {
@@ -42,8 +44,8 @@ export function RunPage({ run, tab }: { run: string; tab: string }) {
   // Rows of the layer tree that are in sight, told by the Layers page.
   const [rows, setRows] = useState<string[]>([]);
   const window = useMemo(() => {
-    const every = toWindow(view, CHART_PX[size]);
-    return current.id === "layers" ? toLayersWindow(every, view, rows) : every;
+    if (current.id !== "layers") return toWindow(view, CHART_PX[size]);
+    return toLayersWindow(toWindow(view, LAYERS_PX[size]), view, rows);
   }, [view, size, current.id, rows]);
   const visible = useVisiblePanels();
   useWatch({
