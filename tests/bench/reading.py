@@ -42,7 +42,7 @@ def _measure(quick: bool) -> Iterator[Measurement]:
         store = Store.open(f"sqlite:///{Path(folder) / 'halfscope.db'}")
         try:
             run_id = _stored(store, values)
-            times = _in_turns(
+            times = in_turns(
                 {
                     "server.series_1m_ms": lambda: _chart(store, run_id),
                     "server.series_1m.points_ms": lambda: _points(store, run_id, num_points),
@@ -57,7 +57,8 @@ def _measure(quick: bool) -> Iterator[Measurement]:
         yield Measurement(name=name, value=statistics.median(taken) * 1e3, unit="ms")
 
 
-def _in_turns(reads: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+def in_turns(reads: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each round of each read, after one round that does not count."""
     times: dict[str, list[float]] = {name: [] for name in reads}
     for read in reads.values():
         read()

@@ -58,6 +58,8 @@ MARKS: dict[str, Mark] = {
     "server.ingest.points_per_s": Mark(relation=">=", value=500_000.0),
     "server.ingest.ack_p99_ms": Mark(relation="<=", value=1_000.0),
     "server.series_1m_ms": Mark(relation="<=", value=60.0),
+    "server.layer_2000_frames_ms": Mark(relation="<=", value=40.0),
+    "server.layers_heatmap_ms": Mark(relation="<=", value=150.0),
 }
 
 

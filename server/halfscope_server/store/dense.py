@@ -66,11 +66,12 @@ class Dense:
     _cells: list[tuple[Int64s, Int64s, Cells]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        shape = (self.num_frames, self.num_layers)
-        self.flags = np.zeros(shape, np.uint8)
-        self.numbers = tuple(np.zeros(shape, np.int64) for _ in COUNTS)
+        # Layer after layer in memory, as tiles are: what is copied into them is copied in long pieces.
+        shape = (self.num_layers, self.num_frames)
+        self.flags = np.zeros(shape, np.uint8).T
+        self.numbers = tuple(np.zeros(shape, np.int64).T for _ in COUNTS)
         # Only infinity has to be written: pages of zeros cost nothing until they are touched.
-        self.floats = tuple(np.full(shape, value) if value else np.zeros(shape) for value in NO_FLOATS)
+        self.floats = tuple((np.full(shape, value) if value else np.zeros(shape)).T for value in NO_FLOATS)
 
     def put_tile(self, frame_T: Int64s, layer_K: Int64s, moments: Moments, *, is_first: bool) -> None:
         """Put a tile's moments in.
@@ -79,20 +80,23 @@ class Dense:
             frame_T: where each of its frames goes; -1: nowhere.
             layer_K: where each of its layers goes; -1: nowhere.
             moments: the tile.
-            is_first: nothing else was or will be put into any of these frames' places for these layers.
+            is_first: nothing was put into these places before, and no two of its frames or layers go to one place.
         """
-        keep_T, keep_K = frame_T >= 0, layer_K >= 0
         if not is_first:
-            self._add_moments(frame_T, layer_K, moments, keep_T, keep_K)
+            self._add_moments(frame_T, layer_K, moments)
             return
-        rows, columns = _compact(frame_T[keep_T]), _compact(layer_K[keep_K])
-        place = (rows, columns) if isinstance(rows, slice) or isinstance(columns, slice) else np.ix_(rows, columns)
-        source = (slice(None) if keep_K.all() else keep_K, slice(None) if keep_T.all() else keep_T)
+        frames, kept_T = _run(frame_T)
+        layers, kept_K = _run(layer_K)
+        place = (
+            np.ix_(frames, layers)
+            if not isinstance(frames, slice) and not isinstance(layers, slice)
+            else (frames, layers)
+        )
         targets: list[NDArray[Any]] = [self.flags, *self.numbers, *self.floats]
         blocks = (moments.flags_KT, *moments.counts_KT, *moments.floats_KT)
         for target, block in zip(targets, blocks, strict=True):
             if block is not None:
-                target[place] = block[source[0]][:, source[1]].T
+                target[place] = block[kept_K][:, kept_T].T
 
     def put_histograms(self, frame_T: Int64s, layer: int, histograms: Histograms) -> None:
         """Remember a layer's histograms of a tile; laid out when all are known."""
@@ -114,12 +118,10 @@ class Dense:
         first, end = self._extent()
         counts = np.zeros((self.num_frames, self.num_layers, end - first), np.int64)
         for frame_T, layer, block in self._blocks:
-            keep = frame_T >= 0
             at = block.lowest - first
-            whole = bool(keep.all())
-            rows = _compact(frame_T if whole else frame_T[keep])
-            bins = block.bins_TB if whole else block.bins_TB[keep]
-            counts[rows, layer, at : at + bins.shape[1]] += bins.astype(np.int64)
+            rows, kept = _run(frame_T)
+            bins = block.bins_TB[kept].astype(np.int64)
+            counts[rows, layer, at : at + bins.shape[1]] += bins
         flat = counts.reshape(-1)
         for frame_C, layer_C, cells in self._cells:
             base = (frame_C * self.num_layers + layer_C) * (end - first) + cells.lowest_C - first
@@ -165,11 +167,9 @@ class Dense:
                 ends.append(int((cells.lowest_C + cells.num_bins_C)[has_bins].max()))
         return (min(lows), max(ends)) if lows else (0, 0)
 
-    def _add_moments(
-        self, frame_T: Int64s, layer_K: Int64s, moments: Moments, keep_T: NDArray[np.bool_], keep_K: NDArray[np.bool_]
-    ) -> None:
-        """A tile's moments cell by cell, where some of their places are taken."""
-        inside = (moments.flags_KT > 0) & keep_K[:, None] & keep_T[None, :]
+    def _add_moments(self, frame_T: Int64s, layer_K: Int64s, moments: Moments) -> None:
+        """A tile's moments cell by cell, where some of their places may be taken."""
+        inside = (moments.flags_KT > 0) & (layer_K >= 0)[:, None] & (frame_T >= 0)[None, :]
         k, t = np.nonzero(inside)
         zeros = np.zeros(len(k), np.int64)
         self._add(
@@ -232,11 +232,12 @@ def _turns(place_C: Int64s) -> list[Int64s]:
     return [np.flatnonzero(occurrence == turn) for turn in range(int(lengths.max()))]
 
 
-def _compact(indices: Int64s) -> slice | Int64s:
-    """Indices as a slice where they follow one another: assigning to a slice is several times as fast."""
-    if len(indices) and int(indices[-1]) - int(indices[0]) == len(indices) - 1 and bool((np.diff(indices) == 1).all()):
-        return slice(int(indices[0]), int(indices[-1]) + 1)
-    return indices
+def _run(indices: Int64s) -> tuple[slice | Int64s, slice | NDArray[np.bool_]]:
+    """Where to put things, and which of them: slices where all go side by side, which is several times as fast."""
+    if len(indices) and int(indices[0]) >= 0 and bool((indices[1:] - indices[:-1] == 1).all()):
+        return slice(int(indices[0]), int(indices[-1]) + 1), slice(None)
+    kept = indices >= 0
+    return indices[kept], kept
 
 
 def _without_bins(cells: Cells, keep: NDArray[np.bool_]) -> Cells:

@@ -120,13 +120,15 @@ def _read(
             stream: _columns({lid: column[one] for lid, one in lids.items() if one in column})
             for stream, lids in declared.items()
         }
+        is_plain = {stream: _is_plain(column_of) for stream, column_of in columns.items()}
         rows = _tiles(connection, wanted, parts, columns, histograms=histograms)
         for part, frame_of, is_shared in zip(parts, axis.frame_of, axis.is_shared, strict=True):
             column_of = columns.get(part.row.stream, _NONE)
             if part.cells is not None:
                 _put_tail(dense, part.cells, part, frame_of, column_of, histograms=histograms)
             for row in rows.get((part.row.stream, part.number), ()):
-                _put_tile(dense, row, frame_of, column_of, is_first=not is_shared)
+                is_first = not is_shared and is_plain[part.row.stream]
+                _put_tile(dense, row, frame_of, column_of, is_first=is_first)
     return layer_ids, axis, dense
 
 
@@ -232,6 +234,12 @@ def _columns(column_of: dict[int, int]) -> Int64s:
     return columns
 
 
+def _is_plain(column_of: Int64s) -> bool:
+    """Whether no two numbers of a stream stand for one layer."""
+    wanted = column_of[column_of >= 0]
+    return len(np.unique(wanted)) == len(wanted)
+
+
 def _column(column_of: Int64s, lids: Int64s) -> Int64s:
     """The column of each of some layers of a stream; -1: not wanted."""
     inside = lids < len(column_of)
@@ -273,8 +281,7 @@ def _tiles(
 def _put_tile(dense: Dense, row: sa.Row[Any], frame_of: Int64s, column_of: Int64s, *, is_first: bool) -> None:
     found: Moments = unpack_moments(row.moments)
     column_K = _column(column_of, row.band * BAND_LAYERS + found.slots_K.astype(np.int64))
-    is_plain = is_first and len(np.unique(column_of[column_of >= 0])) == int((column_of >= 0).sum())
-    dense.put_tile(frame_of, column_K, found, is_first=is_plain)
+    dense.put_tile(frame_of, column_K, found, is_first=is_first)
     if "histograms" in row._fields:
         for at in np.flatnonzero(column_K >= 0).tolist():
             dense.put_histograms(frame_of, int(column_K[at]), unpack_histograms(row.histograms, at, found))

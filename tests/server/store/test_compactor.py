@@ -23,13 +23,21 @@ FOREVER_US = 10**15
 
 
 def fill(
-    store: Store, sender: Any, make_points: Make, first: int, num_frames: int, rows: int = 4, now_us: int = 2
+    store: Store,
+    sender: Any,
+    make_points: Make,
+    first: int,
+    num_frames: int,
+    rows: int = 4,
+    now_us: int = 2,
+    sketches: Callable[[int], Any] | None = None,
 ) -> None:
-    """Frames of consecutive steps whose value is the step, in one group commit."""
+    """Frames of consecutive steps whose value is the step, in one group commit; a sketch at the last step of each."""
     batches = []
     for at in range(num_frames):
         steps = np.arange(first + at * rows, first + (at + 1) * rows)
-        batches.append(sender.batch(make_points(steps, {0: steps})))
+        more = [] if sketches is None else [sketches(int(steps[-1]))]
+        batches.append(sender.batch(make_points(steps, {0: steps}), *more))
     assert not store.commit(batches, now_us=now_us).refused
 
 
@@ -213,13 +221,15 @@ KILLER = textwrap.dedent(
 
 
 def test_a_process_killed_while_compacting_loses_and_doubles_nothing(
-    store_url: str, make_sender: Make, make_points: Make
+    store_url: str, make_sender: Make, make_points: Make, make_layers: Make, make_sketches: Make, make_cell: Make
 ) -> None:
-    """Killed before every third statement in turn: the points stay the same, and the next start goes on."""
+    """Killed before every third statement in turn: points and sketches stay the same, and the next start goes on."""
     store = Store.open(store_url)
     sender = make_sender()
     sender.greet(store)
-    store.commit([sender.begin("loss")], now_us=1)
+    store.commit([sender.begin("loss"), sender.batch(make_layers("a", "b"))], now_us=1)
+
+    sketches = two_layers(make_sketches, make_cell)
     num_steps, statuses = 0, []
     with subprocess.Popen(
         [sys.executable, "-c", KILLER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -227,7 +237,7 @@ def test_a_process_killed_while_compacting_loses_and_doubles_nothing(
         assert killer.stdin is not None
         assert killer.stdout is not None
         while not statuses or statuses[-1] == -signal.SIGKILL:
-            fill(store, sender, make_points, num_steps, 30)
+            fill(store, sender, make_points, num_steps, 30, sketches=sketches)
             num_steps += 120
             store.close()
             killer.stdin.write(f"{store_url} {1 + 3 * len(statuses)}\n")
@@ -235,6 +245,7 @@ def test_a_process_killed_while_compacting_loses_and_doubles_nothing(
             statuses.append(int(killer.stdout.readline()))
             store = Store.open(store_url)
             assert_steps(store, sender.run_id, num_steps)
+            assert_sketches(store, sender.run_id, num_steps)
         killer.stdin.close()
     assert statuses == [-signal.SIGKILL] * (len(statuses) - 1) + [0]
     assert len(statuses) > 4
@@ -242,14 +253,34 @@ def test_a_process_killed_while_compacting_loses_and_doubles_nothing(
     store.close()
 
 
-def test_two_replicas_compact_one_database(postgres_url: str, make_sender: Make, make_points: Make) -> None:
+def two_layers(make_sketches: Make, make_cell: Make) -> Callable[[int], Any]:
+    """Makes the sketches of a step: one element that is the step, and one whose exponent tells it beside a zero."""
+    return lambda step: make_sketches(step, {0: make_cell([step]), 1: make_cell([2.0 ** -(step % 97), 0.0])})
+
+
+def assert_sketches(store: Store, run_id: str, num_steps: int) -> None:
+    """One frame for every four steps, each layer in each of them, once."""
+    steps = np.arange(3, num_steps, 4)
+    found = store.frame_sketches(run_id, None)
+    assert np.array_equal(found.step, steps)
+    assert np.array_equal(found.sketches.n, np.tile([1, 2], (len(steps), 1)))
+    assert np.array_equal(found.sketches.sum[:, 0], steps)
+    exponents = found.sketches.counts[:, 1].argmax(axis=-1) + found.sketches.lowest
+    assert np.array_equal(exponents, -(steps % 97))
+    assert store.count_frames(run_id) == len(steps)
+
+
+def test_two_replicas_compact_one_database(
+    postgres_url: str, make_sender: Make, make_points: Make, make_layers: Make, make_sketches: Make, make_cell: Make
+) -> None:
     """Each takes the stream as the other left it."""
+    sketches = two_layers(make_sketches, make_cell)
     stores = [Store.open(postgres_url) for _ in range(2)]
     senders = [make_sender(run_id=f"run{at}") for at in range(4)]
     for sender in senders:
         sender.greet(stores[0])
-        stores[0].commit([sender.begin("loss")], now_us=1)
-        fill(stores[0], sender, make_points, 0, 40)
+        stores[0].commit([sender.begin("loss"), sender.batch(make_layers("a", "b"))], now_us=1)
+        fill(stores[0], sender, make_points, 0, 40, sketches=sketches)
     failures: list[BaseException] = []
 
     def compact(store: Store) -> None:
@@ -266,6 +297,7 @@ def test_two_replicas_compact_one_database(postgres_url: str, make_sender: Make,
     assert failures == []
     for store, sender in zip(stores * 2, senders, strict=True):
         assert_steps(store, sender.run_id, 160)
+        assert_sketches(store, sender.run_id, 160)
     assert counts(stores[0]) == (0, [(False, 160)] * 4)
     for store in stores:
         store.close()

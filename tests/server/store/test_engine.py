@@ -6,13 +6,16 @@ import os
 import stat
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from halfscope.wire.messages import Layer, Layers
 from halfscope_server.errors import Unavailable
 from halfscope_server.store import schema
 from halfscope_server.store.engine import Database
@@ -46,6 +49,34 @@ def test_the_first_migration_can_be_taken_back(store_url: str) -> None:
         left = sa.inspect(connection).get_table_names()
     database.close()
     assert left == ["alembic_version"]
+
+
+def test_a_database_of_the_first_revision_is_brought_up_to_date(
+    store_url: str, make_sender: Callable[..., Any], make_points: Callable[..., Any]
+) -> None:
+    """What it holds stays, merged and not, and it takes layers from then on."""
+    from alembic import command
+
+    store = Store.open(store_url)
+    sender = make_sender()
+    sender.greet(store)
+    store.commit([sender.begin("loss"), sender.batch(make_points([1, 2], {0: [0.5, 0.25]}))], now_us=1)
+    store.compact(now_us=10**15, budget_s=60)
+    store.commit([sender.batch(make_points([3], {0: [0.125]}))], now_us=1)
+    store.close()
+    database = Database(store_url)
+    with database.writing() as connection:
+        config = configuration()
+        config.attributes["connection"] = connection
+        command.downgrade(config, "r0001")
+        assert "tile" not in sa.inspect(connection).get_table_names()
+    database.close()
+    store = Store.open(store_url)
+    (series,) = store.series(sender.run_id)
+    assert store.points(sender.run_id, series.series_id).value.tolist() == [0.5, 0.25, 0.125]
+    assert not store.commit([sender.batch(Layers([Layer(0, "head.weight")]))], now_us=2).refused
+    assert [row.name for row in store.layers(sender.run_id)] == ["head.weight"]
+    store.close()
 
 
 def test_a_database_of_a_newer_version_is_refused(store_url: str) -> None:

@@ -73,16 +73,19 @@ def check(store: Store, model: Model, run_id: str, names: list[str], **bounds: i
     wanted = model.frames(**bounds)
     moments = store.frame_moments(run_id, layer_ids=ids, **bounds)
     sketches = store.frame_sketches(run_id, ids, **bounds)
+    first = {part.frame: part for part in reversed(model.parts)}
     for found in (moments, sketches):
         assert found.layer_ids == tuple(ids)
         assert list(zip(found.attempt, found.step, found.rank, strict=True)) == [frame[:3] for frame in wanted]
-        firsts = [next(part for part in model.parts if part.frame == frame) for frame in wanted]
+        firsts = [first[frame] for frame in wanted]
         assert found.time_us.tolist() == [part.time_us for part in firsts]
         assert np.array_equal(found.scale, [part.scale for part in firsts], equal_nan=True)
+    parts: dict[tuple[Any, str], list[Part]] = {}
+    for part in model.parts:
+        parts.setdefault((part.frame, part.name), []).append(part)
     for f, frame in enumerate(wanted):
         for k, name in enumerate(names):
-            parts = [part for part in model.parts if part.frame == frame and part.name == name]
-            check_cell(moments, sketches, (f, k), parts)
+            check_cell(moments, sketches, (f, k), parts.get((frame, name), []))
 
 
 def check_cell(moments: FrameMoments, sketches: FrameSketches, at: tuple[int, int], parts: list[Part]) -> None:

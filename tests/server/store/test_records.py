@@ -17,6 +17,8 @@ from halfscope.wire.messages import (
     End,
     Event,
     Facts,
+    Layer,
+    Layers,
     Lost,
     Points,
     Series,
@@ -32,6 +34,7 @@ from halfscope_server.store.records import (
     measured_of,
     series_id,
 )
+from halfscope_server.store.sketch_records import layer_id
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -177,6 +180,38 @@ def test_no_bytes_do_anything_but_be_refused(payloads: list[bytes], first: int, 
     raw_bytes, body = pack_body(payloads)
     with pytest.raises(BadBatch):
         decode(Batch("r", "s", 1, first, count, digest, raw_bytes, body))
+
+
+def test_a_layer_is_its_number_once_and_for_all(make_sender: Callable[..., Any]) -> None:
+    """Declared again alike it is nothing new; under another name it is refused."""
+    sender = make_sender()
+    layers = Layers([Layer(0, "a", [2, 3], "float32"), Layer(7, "b")])
+    decoded = decode(sender.batch(layers, layers))
+    assert {lid: layer_id for lid, (layer_id, _) in decoded.layers.items()} == {0: layer_id("a"), 7: layer_id("b")}
+    again = sender.batch(Layers([Layer(0, "a", [2, 3], "float32")]))
+    known = {0: layer_id("a"), 7: layer_id("b")}
+    assert decode_batch(again, digest=decoded.batch.digest, sids={}, lids=known).layers == {}
+    renamed = sender.batch(Layers([Layer(7, "c")]))
+    with pytest.raises(BadBatch, match="was something else before"):
+        decode_batch(renamed, digest=again.digest, sids={}, lids=known)
+
+
+def test_layer_ids_depend_on_the_name_alone() -> None:
+    """Fixed for ever: they are keys in databases."""
+    assert layer_id("head.weight") == 2650968025178044986
+    assert layer_id("head.weight") != layer_id("head.bias") != series_id("head.bias", {})
+    assert 0 <= layer_id("anything") < 2**63
+
+
+def test_sketches_widen_the_extent_and_are_counted(
+    make_sender: Callable[..., Any], make_layers: Callable[..., Any], make_sketches: Callable[..., Any], make_cell: Any
+) -> None:
+    """A batch of nothing but sketches is kept, and its steps are the run's."""
+    cells = {lid: make_cell([0.0, 2.0**-lid]) for lid in range(3)}
+    batch = make_sender().batch(make_layers("a", "b", "c"), make_sketches(9, cells), make_sketches(4, {2: cells[2]}))
+    decoded = decode(batch)
+    assert (decoded.num_sketches, decoded.first_step, decoded.last_step, decoded.is_measured) == (4, 4, 9, True)
+    assert [record.step for record in measured_of(batch.body, batch.raw_bytes)] == [9, 4]
 
 
 def test_series_ids_depend_on_name_and_labels_alone() -> None:

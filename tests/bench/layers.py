@@ -1,0 +1,185 @@
+"""How long it takes to read sketches into a page: one layer over many frames, all layers at once; and their size.
+
+The frames are packed by the agent's own code, committed and compacted by the real store on SQLite. Beside them, in
+turns: plain sqlite3 rows, one per layer and frame, read into arrays.
+Invariant: no round profits from what an earlier one computed; only the operating system's file cache is warm.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from halfscope.config import new_run_id
+from halfscope.sketch import Sketch, share
+from halfscope.sketch.packing import pack
+from halfscope.wire.codec import chain, encode, pack_body
+from halfscope.wire.messages import Batch, Hello, Layer, Layers, Start, StreamInfo, Welcome
+from halfscope_server.store.sketch_records import layer_id
+from halfscope_server.store.store import Store
+
+from tests.bench.reading import STEP_US, STREAM, in_turns
+from tests.bench.report import Bench, Measurement, say
+
+EVERY = 10
+"""Steps from one sketch to the next."""
+NUM_BINS = 48
+ROW = np.dtype([("n", "<i8"), ("zeros", "<i8"), ("sums", "<f8", 2), ("extremes", "<f4", 2), ("bins", "<u4", NUM_BINS)])
+"""What a plain row holds of a layer's sketch."""
+
+
+def _measure(quick: bool) -> Iterator[Measurement]:
+    many = (100, 128) if quick else (500, 1_000)
+    long = (25, 256) if quick else (25, 2_000)
+    rounds = 3 if quick else 15
+    with tempfile.TemporaryDirectory(prefix="halfscope-bench-") as folder:
+        floor = sqlite3.connect(Path(folder) / "floor.db")
+        store = Store.open(f"sqlite:///{Path(folder) / 'halfscope.db'}")
+        try:
+            heatmap = _stored(store, floor, "many", *many)
+            sizes = [_used_bytes(Path(folder) / name) for name in ("halfscope.db", "floor.db")]
+            one = _stored(store, floor, "long", *long)
+            times = in_turns(
+                {
+                    "server.layer_2000_frames_ms": lambda: _one_layer(store, one, long),
+                    "server.layer_2000_frames.floor_sqlite_rows_ms": lambda: _one_layer_rows(floor, long),
+                    "server.layers_heatmap_ms": lambda: _heatmap(store, heatmap, many),
+                    "server.layers_heatmap.floor_sqlite_rows_ms": lambda: _heatmap_rows(floor, many),
+                },
+                rounds,
+            )
+        finally:
+            store.close()
+            floor.close()
+    for name, taken in times.items():
+        yield Measurement(name=name, value=statistics.median(taken) * 1e3, unit="ms")
+    cells = many[0] * many[1]
+    names = ("server.bytes_per_layer_frame", "server.bytes_per_layer_frame.floor_sqlite_rows")
+    for name, size in zip(names, sizes, strict=True):
+        yield Measurement(name=name, value=size / cells, unit="bytes")
+
+
+def _one_layer(store: Store, run_id: str, size: tuple[int, int]) -> None:
+    found = store.frame_sketches(run_id, [layer_id("layer.7.weight")])
+    assert found.present.sum() == size[1]
+    assert found.sketches.would_flush_share().shape == (size[1], 1)
+
+
+def _one_layer_rows(floor: sqlite3.Connection, size: tuple[int, int]) -> None:
+    rows = floor.execute("SELECT sketch FROM long WHERE layer = 7 ORDER BY frame").fetchall()
+    assert np.frombuffer(b"".join(row[0] for row in rows), ROW)["bins"].shape == (size[1], NUM_BINS)
+
+
+def _heatmap(store: Store, run_id: str, size: tuple[int, int]) -> None:
+    found = store.frame_moments(run_id)
+    underflow = share(found.flushed, found.n - found.zeros - found.nan - found.pos_inf - found.neg_inf)
+    assert underflow.shape == (size[1], size[0])
+    assert found.present.all()
+
+
+def _heatmap_rows(floor: sqlite3.Connection, size: tuple[int, int]) -> None:
+    rows = floor.execute("SELECT sketch FROM many ORDER BY frame, layer").fetchall()
+    sketches = np.frombuffer(b"".join(row[0] for row in rows), ROW)
+    assert share(sketches["bins"][:, :4].sum(axis=1), sketches["n"] - sketches["zeros"]).size == size[0] * size[1]
+
+
+def _stored(store: Store, floor: sqlite3.Connection, name: str, num_layers: int, num_frames: int) -> str:
+    """Commits a run as an agent would send it and compacts until nothing is left to do; the same into plain rows."""
+    say(f"server.layers: storing {num_layers} layers over {num_frames:,} frames")
+    floor.execute(
+        f"CREATE TABLE {name} (layer INTEGER, frame INTEGER, sketch BLOB, PRIMARY KEY (layer, frame)) WITHOUT ROWID"
+    )
+    run_id, now_us = new_run_id(), time.time_ns() // 1000
+    welcome = store.grant(Hello(run_id, STREAM, StreamInfo(started_us=now_us)), now_us=now_us)
+    assert isinstance(welcome, Welcome), "nobody deleted this run"
+    layers = [Layer(lid, f"layer.{lid}.weight", [256, 256], "float32") for lid in range(num_layers)]
+    batches = [[encode(Start(time_us=now_us, project="bench", name=name)), encode(Layers(layers))]]
+    lids = np.arange(num_layers)
+    for frame, sketch in enumerate(_frames(num_layers, num_frames)):
+        step = frame * EVERY
+        time_us = now_us + step * STEP_US
+        records = pack(sketch, lids, step=step, time_us=time_us, point="unscale", clipped="no", scale=65536.0)
+        batches.append([encode(record) for record in records])
+        rows = np.zeros(num_layers, ROW)
+        rows["n"], rows["zeros"], rows["bins"] = sketch.n, sketch.zeros, sketch.counts
+        rows["sums"] = np.stack((sketch.sum, sketch.sumsq), -1)
+        rows["extremes"] = np.stack((sketch.absmax, sketch.absmin_nonzero), -1)
+        floor.executemany(
+            f"INSERT INTO {name} VALUES (?, ?, ?)", [(lid, frame, row.tobytes()) for lid, row in enumerate(rows)]
+        )
+    floor.commit()
+    _commit(store, welcome, batches, now_us)
+    return run_id
+
+
+def _commit(store: Store, welcome: Welcome, batches: list[list[bytes]], now_us: int) -> None:
+    digest, seq = welcome.digest, welcome.next
+    for payloads in batches:
+        for payload in payloads:
+            digest = chain(digest, payload)
+        raw_bytes, body = pack_body(payloads)
+        batch = Batch(
+            welcome.run_id, welcome.stream, welcome.epoch, seq, len(payloads), digest, raw_bytes, body
+        )  # fmt: skip
+        assert not store.commit([batch], now_us=now_us).refused
+        seq += len(payloads)
+        if seq % 256 == 0:
+            store.compact(now_us=now_us, budget_s=60.0)
+    while store.compact(now_us=now_us + 10**9, budget_s=60.0):
+        pass
+
+
+def _frames(num_layers: int, num_frames: int) -> Iterator[Sketch]:
+    """Gradients of 65,536 elements a layer, log-normal, slowly moving; counts with their natural noise."""
+    rng = np.random.default_rng(9)
+    centre = rng.uniform(18.0, 28.0, num_layers)
+    exponents = np.arange(NUM_BINS)
+    for _ in range(num_frames):
+        centre = centre + rng.normal(0.0, 0.1, num_layers)
+        share_of_bin = np.exp(-0.5 * ((exponents - centre[:, None]) / 2.0) ** 2)
+        counts = rng.poisson(65_536 * share_of_bin / share_of_bin.sum(axis=1, keepdims=True))
+        zeros = rng.poisson(20.0, num_layers)
+        none = np.zeros(num_layers, np.int64)
+        yield Sketch(
+            n=counts.sum(axis=1) + zeros,
+            zeros=zeros,
+            nan=none,
+            pos_inf=none,
+            neg_inf=none,
+            sum=rng.normal(0.0, 1e-3, num_layers),
+            sumsq=np.abs(rng.normal(1e-4, 1e-5, num_layers)),
+            absmax=rng.lognormal(-5.0, 0.3, num_layers).astype(np.float32).astype(np.float64),
+            absmin_nonzero=rng.lognormal(-30.0, 0.3, num_layers).astype(np.float32).astype(np.float64),
+            lowest=-45,
+            counts=counts,
+        )
+
+
+def _used_bytes(path: Path) -> int:
+    """Of a database's pages that hold something."""
+    database = sqlite3.connect(path)
+    pages, free, size = (
+        database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    database.close()
+    return int((pages - free) * size)
+
+
+BENCHES = [
+    Bench(
+        names=[
+            "server.layer_2000_frames_ms",
+            "server.layer_2000_frames.floor_sqlite_rows_ms",
+            "server.layers_heatmap_ms",
+            "server.layers_heatmap.floor_sqlite_rows_ms",
+            "server.bytes_per_layer_frame",
+            "server.bytes_per_layer_frame.floor_sqlite_rows",
+        ],
+        run=_measure,
+    )
+]

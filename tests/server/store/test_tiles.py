@@ -1,0 +1,71 @@
+"""Tiles as bytes: every count and float comes back, however wide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from halfscope_server.store import cells
+from halfscope_server.store.dense import Dense
+from halfscope_server.store.tiles import BAND_LAYERS, pack_tile, unpack_histograms, unpack_moments
+
+Make = Callable[..., Any]
+STEPS = np.array([3, 5, 9])
+
+
+@pytest.mark.parametrize("largest", [0, 1, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**47])
+def test_counts_of_any_width_come_back(make_sketches: Make, make_cell: Make, largest: int) -> None:
+    """Either side of each type's limit, in a tile whose other layers and frames are smaller or missing."""
+    cell_type = type(make_cell([]))
+    wide = cell_type({-30: largest, 4: 1}, (largest, 0, 1, 0), (np.nan, -0.0, 16.0, 5e-324))
+    records = [
+        make_sketches(3, {2: wide, 24: make_cell([0.0])}),
+        make_sketches(9, {2: make_cell([1.0]), 7: make_cell([8.0, 0.1])}, point="clip", clipped="maybe"),
+    ]
+    sent = cells.of_records(records)
+    dense = Dense(len(STEPS), BAND_LAYERS)
+    dense.put_cells(np.searchsorted(STEPS, sent.step_C), sent.lid_C, sent)
+    packed = pack_tile(dense, level=3)
+    assert packed is not None
+    moments = unpack_moments(packed[0])
+    assert moments.slots_K.tolist() == [2, 7, 24]
+    assert (moments.flags_KT > 0).tolist() == [[True, False, True], [False, False, True], [True, False, False]]
+    assert moments.flags_KT[1, 2] & cells.MAYBE_CLIPPED
+    back = Dense(len(STEPS), BAND_LAYERS)
+    back.put_tile(np.arange(3), moments.slots_K.astype(np.int64), moments, is_first=True)
+    for at, slot in enumerate(moments.slots_K.tolist()):
+        back.put_histograms(np.arange(3), slot, unpack_histograms(packed[1], at, moments))
+    assert back.numbers[cells.COUNTS.index("n")][0, 2] == 2 * largest + 2
+    for one, other in zip((*dense.numbers, dense.flags), (*back.numbers, back.flags), strict=True):
+        assert np.array_equal(one, other)
+    for one, other in zip(dense.floats, back.floats, strict=True):
+        assert np.array_equal(np.ascontiguousarray(one).view("<i8"), np.ascontiguousarray(other).view("<i8"))
+    (lowest, counts), (back_lowest, back_counts) = dense.counts(), back.counts()
+    assert lowest == back_lowest == (-30 if largest else -4)
+    assert np.array_equal(counts, back_counts)
+    assert counts[0, 2].tolist()[-lowest + 4] == 1
+    assert int(counts[0, 2].max()) == max(largest, 1)
+
+
+def test_a_layer_is_read_without_touching_the_others(make_sketches: Make, make_cell: Make) -> None:
+    """Its bytes alone are decompressed: all others may be garbage."""
+    sent = cells.of_records([make_sketches(1, {lid: make_cell([2.0**lid, 1.0]) for lid in range(BAND_LAYERS)})])
+    dense = Dense(1, BAND_LAYERS)
+    dense.put_cells(np.zeros(BAND_LAYERS, np.int64), sent.lid_C, sent)
+    packed = pack_tile(dense, level=1)
+    assert packed is not None
+    moments = unpack_moments(packed[0])
+    ends = np.frombuffer(packed[1], "<u4", count=BAND_LAYERS)
+    garbled = bytearray(packed[1])
+    start, end = ends.nbytes + int(ends[6]), ends.nbytes + int(ends[7])
+    garbled[ends.nbytes : start] = bytes(start - ends.nbytes)
+    garbled[end:] = bytes(len(garbled) - end)
+    found = unpack_histograms(bytes(garbled), 7, moments)
+    assert (found.lowest, found.bins_TB.tolist()) == (0, [[1, 0, 0, 0, 0, 0, 0, 1]])
+
+
+def test_a_band_without_sketches_makes_no_tile() -> None:
+    """Layers of another optimizer that did not step in these frames take no room."""
+    assert pack_tile(Dense(64, BAND_LAYERS), level=1) is None
