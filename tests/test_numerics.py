@@ -12,6 +12,7 @@ import torch
 from halfscope import formats
 from halfscope.formats import NumberFormat
 from halfscope.instrument import skips
+from halfscope.instrument.attempt import Point
 from halfscope.instrument.skips import SkipClass
 from halfscope.sketch import DEFAULT_SCALE, structural
 from halfscope_server.query import underflow
@@ -120,6 +121,12 @@ def test_skip_classes_and_their_numbers_are_the_codes() -> None:
     assert (
         f"{skips.STREAK_IN_A_ROW} or more in a row, or more than {share} of the last {skips.RATE_WINDOW} steps" in text
     )
+
+
+def test_points_are_those_at_which_gradients_are_read() -> None:
+    """One row each."""
+    listed = [cells[0].strip("`") for cells in rows("Sketches of gradients")]
+    assert sorted(listed) == sorted(get_args(Point))
 
 
 def test_statistics_are_those_that_can_be_asked_for() -> None:
