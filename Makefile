@@ -26,8 +26,9 @@ serve: setup-demo ## Start the server on the embedded SQLite
 bench: setup ## Measure speed against baselines in the same run; prints "name value unit" lines, the summary last
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-soak: setup ## The long forms: a server away for a minute under load, against one that never stopped
+soak: setup ## The long forms: a server away for a minute under load; the demo's healthy runs from end to end
 	@HALFSCOPE_TEST_OUTAGE_S=60 $(BIN)/python -m pytest -q tests/server/test_transport_end_to_end.py -k stopped_for_a_while
+	@HALFSCOPE_TEST_DEMO=1 $(BIN)/python -m pytest -q tests/agent/demo/test_train.py -k calm_from_end_to_end
 
 lint: setup ## Only lint, types and import rules
 	@$(BIN)/python scripts/checks.py lint types imports

@@ -102,7 +102,7 @@ def update(
     """One attempt to update; returns the loss, unscaled and detached."""
     optimizer.zero_grad(set_to_none=True)
     with torch.autocast("cpu", dtype=torch.float16, enabled=training.fp16):
-        loss = functional.cross_entropy(model(images), labels)
+        loss = functional.cross_entropy(model(images), labels, label_smoothing=training.label_smoothing)
     scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
     if training.max_norm is not None:
         scaler.unscale_(optimizer)

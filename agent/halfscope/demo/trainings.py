@@ -28,8 +28,12 @@ class Training:
     max_norm: float | None = 1.0
     """Gradients are clipped to this norm; None: not clipped."""
     init_scale: float = 2.0**16
-    growth_interval: int = 100
-    """Clean steps before the scale doubles. PyTorch's 2,000 would leave a run this short with one growth at most."""
+    growth_interval: int = 300
+    """Clean steps before the scale doubles. PyTorch's 2,000 would leave a run this short with one growth at most; far
+    fewer would hold the scale so close to its limit that every harder batch than usual is a skip."""
+    label_smoothing: float = 0.1
+    """Keeps gradients of a like size to the end. Without it they fall by thousands once the digits are known, and the
+    few images that are not stand out so far that they alone overflow, at any scale that suits the rest."""
     batch_size: int = 32
     warmup_share: float = 0.015
     """Part of the steps over which the learning rate rises from zero; it then falls along a cosine."""
@@ -43,9 +47,10 @@ class Training:
 
 TRAININGS = (
     Training(name="fp32-cnn", network="cnn", fp16=False, learning_rate=4e-3),
-    Training(name="fp16-cnn", network="cnn", fp16=True, learning_rate=4e-3, init_scale=2.0**22),
-    Training(name="fp32-transformer", network="transformer", fp16=False, learning_rate=3e-3),
-    Training(name="fp16-transformer", network="transformer", fp16=True, learning_rate=3e-3, init_scale=2.0**20),
+    # Too high at first, so that a scale is seen to settle.
+    Training(name="fp16-cnn", network="cnn", fp16=True, learning_rate=4e-3, init_scale=2.0**20),
+    Training(name="fp32-transformer", network="transformer", fp16=False, learning_rate=1.5e-3),
+    Training(name="fp16-transformer", network="transformer", fp16=True, learning_rate=1.5e-3),
     Training(
         name="fp16-troubled",
         network="transformer",
@@ -54,6 +59,8 @@ TRAININGS = (
         mask_constant=TROUBLED_MASK_CONSTANT,
         max_norm=None,
         init_scale=2.0**24,
+        # Its scale has a long way back.
+        growth_interval=100,
     ),
 )
 

@@ -84,6 +84,20 @@ def test_healthy_training_learns_the_digits(home: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("HALFSCOPE_TEST_DEMO" not in os.environ, reason="minutes long: make soak")
+@pytest.mark.parametrize("name", ["fp16-cnn", "fp16-transformer"])
+def test_healthy_runs_are_calm_from_end_to_end(home: Path, name: str) -> None:
+    """All steps of a healthy FP16 run: settling and probes and no other skip, no streak, and the digits are learnt."""
+    reports = trained(name, find(name).num_steps)
+    assert reports[-1].accuracy > 0.95
+    events = [record for record in journal(home) if isinstance(record, Event)]
+    classes = [event.attributes["class"] for event in events if event.kind == "skip"]
+    assert set(classes) <= {"settling", "probe"}
+    assert 2 <= classes.count("probe") <= find(name).num_steps // find(name).growth_interval
+    assert not any(event.kind == "bad_streak" for event in events)
+
+
+@pytest.mark.slow
 def test_troubled_training_has_its_streak_and_goes_on(home: Path) -> None:
     """The mask constant makes losses NaN while the odd shard is read: caught skips, a streak, then clean steps."""
     reports = trained("fp16-troubled", 270)
