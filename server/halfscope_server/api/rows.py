@@ -19,7 +19,6 @@ CHUNK_ROWS = 2000
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "points": ("series", "labels", "rank", "attempt", "step", "time", "value"),
     "events": ("event", "rank", "attempt", "step", "time", "severity", "where", "attributes"),
-    # No sketches are recorded yet: an export of them has its head and no rows.
     "sketches": (
         *("of", "layer", "rank", "attempt", "step", "scale", "point", "clipped", "n", "zeros", "nan", "pos_inf"),
         *("neg_inf", "sum", "sumsq", "absmax", "absmin_nonzero", "exponents"),

@@ -73,6 +73,8 @@ class IngestMetrics:
     bytes: int = 0
     batches: int = 0
     points: int = 0
+    sketches: int = 0
+    """Layers' sketches, over all frames."""
     events: int = 0
     commits: int = 0
     commit_s: float = 0.0
@@ -279,6 +281,7 @@ class Writer:
         metrics.refused += len(result.refused)
         metrics.batches += len(batches)
         metrics.points += sum(applied.num_points for applied in result.applied)
+        metrics.sketches += sum(applied.num_sketches for applied in result.applied)
         metrics.events += sum(applied.num_events for applied in result.applied)
         _send(group, lambda batch: _verdict(result, batch))
         self._tell(list(result.applied))

@@ -59,7 +59,7 @@ def test_every_recorded_value_comes_out_as_it_went_in(client: TestClient, run_id
 def test_globs_and_kinds_narrow_it(
     client: TestClient, run_id: str, query: dict[str, str], expected: dict[str, int]
 ) -> None:
-    """Points alone where a glob over series is given; no sketches are recorded yet."""
+    """Points alone where a glob over series is given; this run has no sketches."""
     assert Counter(row["series"] for row in _rows(client, run_id, **query)) == expected
 
 

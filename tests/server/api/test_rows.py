@@ -41,6 +41,21 @@ def test_csv_has_a_head_and_quotes_what_needs_it() -> None:
     assert json.loads(read[0]["labels"]) == {"scaler": "g,1"}
 
 
+def test_csv_of_sketches_has_a_column_for_each_key() -> None:
+    """Exponents as JSON; what is null is an empty cell."""
+    sketch = {
+        "kind": "sketch",
+        "of": "grad",
+        **dict.fromkeys(("layer", "point", "clipped"), "x"),
+        **dict.fromkeys(("rank", "attempt", "step", "n", "zeros", "nan", "pos_inf", "neg_inf", "sum", "sumsq"), 0),
+        **dict.fromkeys(("scale", "absmax", "absmin_nonzero")),
+        "exponents": {"-3": 7},
+    }
+    (read,) = csv.DictReader(io.StringIO(b"".join(encode([sketch], "csv", kind="sketches")).decode()))
+    assert set(read) == sketch.keys() - {"kind"}
+    assert (json.loads(read["exponents"]), read["scale"], read["n"]) == ({"-3": 7}, "", "0")
+
+
 def test_csv_cell_cannot_be_a_formula() -> None:
     """A series name comes from the training and may end in somebody's spreadsheet; negative infinity is no formula."""
     rows = [{**POINT, "series": "=HYPERLINK(1)", "value": "-Infinity"}]

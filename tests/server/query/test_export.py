@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from halfscope_server.query import RunView, Views, export_rows
+import pytest
+from halfscope_server.query import RunView, Views, export, export_rows
 from halfscope_server.store.store import Store
 
 
@@ -59,6 +61,88 @@ def test_a_glob_chooses_series_and_kinds_choose_rows(lite: Store, write_run: Cal
     assert {row["series"] for row in export_rows(view, series="val/*", kinds=["points"])} == {"val/loss", "val/acc"}
     assert [row["kind"] for row in export_rows(view, kinds=["events"])] == ["event"]
     assert list(export_rows(view, kinds=["sketches"])) == []
+
+
+def test_every_sketch_comes_out_as_it_was_counted(
+    lite: Store, write_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted again element by element; over several reads, merged and not; what there is none of is null."""
+    monkeypatch.setattr(export, "SKETCHES_AT_ONCE", 5)
+    rng = np.random.default_rng(1)
+    gradients = {
+        step: {f"{k}.weight": rng.normal(0, 10.0 ** -(3 * k), 40) for k in range(3)} for step in range(0, 70, 10)
+    }
+    gradients[20]["1.weight"][:5] = [np.nan, np.inf, -np.inf, 0.0, -0.0]
+    gradients[30]["2.weight"][:] = 0.0
+    del gradients[40]["0.weight"]
+    writer = write_run()
+    for step, frame in gradients.items():
+        writer.frame(step, frame, np.nan if step == 10 else 1024.0, point="step")
+        writer.commit()
+        if step == 40:
+            lite.compact(now_us=10**18, budget_s=10)
+    rows = list(export_rows(view_of(lite), kinds=["sketches"]))
+    json.dumps(rows, allow_nan=False)
+    expected = [
+        sketch_row(step, name, values, None if step == 10 else 1024.0)
+        for step, frame in gradients.items()
+        for name, values in sorted(frame.items())
+    ]
+    for row, wanted in zip(rows, expected, strict=True):
+        for name in ("sum", "sumsq"):
+            assert math.isclose(row.pop(name), wanted.pop(name), rel_tol=1e-12, abs_tol=1e-300)
+        assert row == wanted
+
+
+def sketch_row(step: int, layer: str, values: Any, scale: float | None) -> dict[str, Any]:
+    """The row of a tensor, without any of our code."""
+    elements = values.tolist()
+    finite = [value for value in elements if math.isfinite(value)]
+    nonzero = [abs(value) for value in finite if value]
+    exponents = Counter(math.frexp(value)[1] - 1 for value in nonzero)
+    return {
+        "kind": "sketch",
+        "of": "grad",
+        "layer": layer,
+        "rank": 0,
+        "attempt": 0,
+        "step": step,
+        "scale": scale,
+        "point": "step",
+        "clipped": "no",
+        "n": len(elements),
+        "zeros": finite.count(0.0),
+        "nan": sum(map(math.isnan, elements)),
+        "pos_inf": elements.count(math.inf),
+        "neg_inf": elements.count(-math.inf),
+        "sum": math.fsum(finite),
+        "sumsq": math.fsum(value * value for value in finite),
+        "absmax": max(nonzero, default=None),
+        "absmin_nonzero": min(nonzero, default=None),
+        "exponents": {str(exponent): count for exponent, count in sorted(exponents.items())},
+    }
+
+
+def test_sums_that_overflowed_are_exported_by_name(lite: Store, write_run: Callable[..., Any]) -> None:
+    """Squares of large float64 values are infinite."""
+    writer = write_run()
+    writer.frame(0, {"a": np.array([1e200, -1e200])}, math.inf)
+    writer.commit()
+    (row,) = export_rows(view_of(lite), kinds=["sketches"])
+    assert (row["scale"], row["sum"], row["sumsq"], row["absmax"]) == ("Infinity", 0.0, "Infinity", 1e200)
+
+
+def test_sketches_of_ranks_and_attempts_are_told_apart(lite: Store, write_run: Callable[..., Any]) -> None:
+    """By attempt, then step, then rank."""
+    for attempt, rank in ((0, 0), (0, 1), (1, 0)):
+        writer = write_run(attempt=attempt, rank=rank, world_size=2)
+        for step in (5, 6):
+            writer.frame(step, {"a": np.full(1 + 10 * attempt + rank, 0.5)})
+        writer.commit()
+    rows = [
+        (row["attempt"], row["step"], row["rank"], row["n"]) for row in export_rows(view_of(lite), kinds=["sketches"])
+    ]
+    assert rows == [(0, 5, 0, 1), (0, 5, 1, 2), (0, 6, 0, 1), (0, 6, 1, 2), (1, 5, 0, 11), (1, 6, 0, 11)]
 
 
 def test_every_event_comes_out_in_order(lite: Store, write_run: Callable[..., Any]) -> None:
