@@ -9,15 +9,13 @@ import msgspec
 import numpy as np
 import pytest
 from halfscope.sketch import Sketch, of_array, pack, stack
-from halfscope.wire.codec import chain, encode, pack_body
+from halfscope.wire.codec import encode
 from halfscope.wire.messages import (
-    Batch,
     Column,
     Declare,
     End,
     Event,
     Facts,
-    Hello,
     Layer,
     Layers,
     Lost,
@@ -26,12 +24,13 @@ from halfscope.wire.messages import (
     Series,
     Start,
     StreamInfo,
-    Welcome,
 )
 from halfscope_server.store.store import Store
 from halfscope_server.store.types import Applied, CommitResult
 from hypothesis import HealthCheck, settings
 from numpy.typing import ArrayLike
+
+from tests.helpers.stream import Stream
 
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile(
@@ -64,14 +63,12 @@ class RunWriter:
         now_us: int = BEGAN_US,
     ) -> None:
         self.store, self.run_id, self.now_us = store, run_id, now_us
-        self.stream = f"{attempt:08x}{rank:08x}"
         self._sids: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
         self._lids: dict[str, int] = {}
         self._pending: list[bytes] = []
         info = StreamInfo(rank=rank, world_size=world_size, attempt=attempt, host="here", pid=1, started_us=now_us)
-        welcome = store.grant(Hello(run_id, self.stream, info), now_us=now_us)
-        assert isinstance(welcome, Welcome)
-        self._epoch, self._next, self._digest = welcome.epoch, welcome.next, welcome.digest
+        self._sender = Stream(run_id, f"{attempt:08x}{rank:08x}", info)
+        self._sender.welcomed(store.grant(self._sender.hello(), now_us=now_us))
         self.record(
             Start(
                 time_us=now_us,
@@ -155,7 +152,8 @@ class RunWriter:
 
     def lost(self, reason: str = "quota") -> None:
         """A gap in the journal of one seq."""
-        self.record(Lost(self._next + len(self._pending), self._next + len(self._pending), reason, self.now_us))
+        seq = self._sender.next + len(self._pending)
+        self.record(Lost(seq, seq, reason, self.now_us))
 
     def end(self, outcome: str = "finished", step: int = 0, error_type: str = "", message: str = "") -> None:
         """The last record."""
@@ -165,16 +163,11 @@ class RunWriter:
         """Send what is pending, as one batch."""
         if not self._pending:
             return []
-        digest = self._digest
-        for payload in self._pending:
-            digest = chain(digest, payload)
-        raw_bytes, body = pack_body(self._pending)
-        batch = Batch(self.run_id, self.stream, self._epoch, self._next, len(self._pending), digest, raw_bytes, body)
+        batch, self._pending = self._sender.batch_of(self._pending), []
         self.now_us = self.now_us + 1000 if now_us is None else now_us
         result: CommitResult = self.store.commit([batch], now_us=self.now_us)
         assert not result.refused, msgspec.to_builtins(result.refused)
-        self._next, self._digest, self._pending = self._next + len(self._pending), digest, []
-        assert result.next[self.run_id, self.stream] == self._next
+        assert result.next[self._sender.key] == self._sender.next
         return list(result.applied)
 
 

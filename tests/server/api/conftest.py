@@ -10,30 +10,28 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from halfscope.wire import codec
 from halfscope.wire.messages import (
     Ack,
     AgentFrame,
-    Batch,
     Column,
     Declare,
     End,
     Event,
     Facts,
-    Hello,
     Points,
     Record,
     Series,
     ServerFrame,
     Start,
     StreamInfo,
-    Welcome,
 )
 from halfscope_server import app as application
 from halfscope_server.api.services import Services
 from halfscope_server.settings import Settings
 from halfscope_server.store.store import Store
 from starlette.testclient import TestClient
+
+from tests.helpers.stream import Stream, from_body, to_body
 
 TOKEN = "a-token-for-the-tests-of-this-server"
 BASE = "http://127.0.0.1:65504"
@@ -46,40 +44,27 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 NOW_US = START_US + NUM_STEPS * 100_000
 
 
-def make_batch(welcome: Welcome, records: Sequence[Record]) -> Batch:
-    """Records as the batch that comes next in a stream."""
-    payloads = [codec.encode(record) for record in records]
-    digest = welcome.digest
-    for payload in payloads:
-        digest = codec.chain(digest, payload)
-    raw_bytes, body = codec.pack_body(payloads)
-    return Batch(welcome.run_id, welcome.stream, welcome.epoch, welcome.next, len(payloads), digest, raw_bytes, body)
+INFO = StreamInfo(host="box", pid=1, started_us=START_US)
 
 
 def record_run(store: Store, run_id: str, records: Sequence[Record], *, stream: str = "00aa00aa00aa00aa") -> None:
     """Commits records as an agent's journal would bring them."""
-    welcome = store.grant(Hello(run_id, stream, StreamInfo(host="box", pid=1, started_us=START_US)), now_us=NOW_US)
-    assert isinstance(welcome, Welcome)
-    assert not store.commit([make_batch(welcome, records)], now_us=NOW_US).refused
+    sender = Stream(run_id, stream, INFO)
+    sender.welcomed(store.grant(sender.hello(), now_us=NOW_US))
+    assert not store.commit([sender.batch(*records)], now_us=NOW_US).refused
 
 
 def send_run(client: TestClient, run_id: str, records: Sequence[Record], *, stream: str = "00aa00aa00aa00aa") -> None:
     """Sends records over `POST /api/v1/ingest`, as an agent does where websockets are blocked."""
 
     def exchange(frame: AgentFrame) -> list[ServerFrame]:
-        data = codec.encode(frame)
-        response = client.post("/api/v1/ingest", content=struct.pack("<I", len(data)) + data)
+        response = client.post("/api/v1/ingest", content=to_body(frame))
         assert response.status_code == 200, response.text
-        answers, rest = [], response.content
-        while rest:
-            (size,) = struct.unpack_from("<I", rest)
-            answers.append(codec.decode_server_frame(rest[4 : 4 + size]))
-            rest = rest[4 + size :]
-        return answers
+        return from_body(response.content)
 
-    (welcome,) = exchange(Hello(run_id, stream, StreamInfo(host="box", pid=1, started_us=START_US)))
-    assert isinstance(welcome, Welcome)
-    batch = make_batch(welcome, records)
+    sender = Stream(run_id, stream, INFO)
+    sender.welcomed(*exchange(sender.hello()))
+    batch = sender.batch(*records)
     (ack,) = exchange(batch)
     assert isinstance(ack, Ack)
     assert ack.next == batch.first + batch.count

@@ -9,47 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halfscope.wire.codec import chain, encode, pack_body
-from halfscope.wire.messages import (
-    GENESIS_DIGEST,
-    Batch,
-    Column,
-    Declare,
-    Event,
-    Hello,
-    Points,
-    Record,
-    Series,
-    ServerFrame,
-    Start,
-    StreamInfo,
-)
+from halfscope.wire.messages import Batch, Column, Declare, Event, Points, Series, ServerFrame, Start
 from halfscope_server.ingest import Writer
 from halfscope_server.store.store import Store
 
+from tests.helpers.stream import Stream
 
-class Feed:
-    """One stream's frames: records numbered and chained."""
+
+class Feed(Stream):
+    """One stream's frames, as the server's first answer grants it."""
 
     def __init__(self, run_id: str = "0123456789abcdef", stream: str = "01") -> None:
-        self.run_id, self.stream = run_id, stream
-        self.epoch, self.next, self.digest = 1, 0, GENESIS_DIGEST
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.run_id, self.stream
-
-    def hello(self) -> Hello:
-        return Hello(self.run_id, self.stream, StreamInfo())
-
-    def batch(self, *records: Record) -> Batch:
-        payloads = [encode(record) for record in records]
-        for payload in payloads:
-            self.digest = chain(self.digest, payload)
-        raw_bytes, body = pack_body(payloads)
-        first = self.next
-        self.next += len(payloads)
-        return Batch(self.run_id, self.stream, self.epoch, first, len(payloads), self.digest, raw_bytes, body)
+        super().__init__(run_id, stream)
+        self.epoch = 1
 
     def begin(self) -> Batch:
         return self.batch(Start(1, "digits", "a run"), Declare([Series(0, "loss")]))

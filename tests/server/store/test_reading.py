@@ -9,24 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halfscope.wire.codec import chain, encode, pack_body
+from halfscope.wire.codec import encode
 from halfscope.wire.messages import (
-    GENESIS_DIGEST,
     Batch,
     Column,
     Declare,
-    Hello,
     Points,
     Series,
     Start,
     StreamInfo,
-    Welcome,
 )
 from halfscope_server.store import compactor, reading
 from halfscope_server.store.records import series_id
 from halfscope_server.store.store import Store
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from tests.helpers.stream import Stream
 
 Make = Callable[..., Any]
 NAMES = ("loss", "grad.norm", "lr")
@@ -72,9 +71,8 @@ class Agent:
 
     def __init__(self, store: Store, run_id: str, rank: int, attempt: int) -> None:
         self.run_id, self.stream, self.rank, self.attempt = run_id, f"{attempt:02x}{rank:02x}", rank, attempt
-        welcome = store.grant(Hello(run_id, self.stream, StreamInfo(rank=rank, attempt=attempt)), now_us=1)
-        assert isinstance(welcome, Welcome)
-        self.next, self.digest = 0, GENESIS_DIGEST
+        self.sender = Stream(run_id, self.stream, StreamInfo(rank=rank, attempt=attempt))
+        self.sender.welcomed(store.grant(self.sender.hello(), now_us=1))
         self.pending = [
             encode(Start(1, "p", "n")),
             encode(Declare([Series(sid, name) for sid, name in enumerate(NAMES)])),
@@ -100,12 +98,7 @@ class Agent:
         self.pending.append(encode(Points(steps, times, packed)))
 
     def batch(self) -> Batch:
-        for payload in self.pending:
-            self.digest = chain(self.digest, payload)
-        raw_bytes, body = pack_body(self.pending)
-        batch = Batch(self.run_id, self.stream, 1, self.next, len(self.pending), self.digest, raw_bytes, body)
-        self.next += len(self.pending)
-        self.pending = []
+        batch, self.pending = self.sender.batch_of(self.pending), []
         return batch
 
 
