@@ -8,13 +8,13 @@ plotly, fastapi or sqlalchemy.
 from halfscope_server.query.events import BadCursor, EventItem, EventKind, EventPage, describe, events_page
 from halfscope_server.query.export import export_rows
 from halfscope_server.query.health import Health
+from halfscope_server.query.lane import underflow_strip
 from halfscope_server.query.layers import LayerNode, LayerTree, layer_tree
 from halfscope_server.query.lines import Line, read_line
 from halfscope_server.query.rug import Rug, RugMark, event_rug
 from halfscope_server.query.sections import ConfigEntry, ConfigSection, config_sections
 from halfscope_server.query.strip import Strip, StripClass, StripRange
 from halfscope_server.query.summary import Chip, RunList, RunSummary, Skips, health_strip, list_runs, summarise
-from halfscope_server.query.underflow_strip import underflow_strip
 from halfscope_server.query.view import RunView, Views
 from halfscope_server.query.window import Span, Window
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfscope_server.query import underflow_strip as lane
+from halfscope_server.query import lane
 from halfscope_server.query.format import integer, plural, step_range
 from halfscope_server.query.frames import RunFrames, run_frames
 from halfscope_server.query.statistics import (

@@ -113,13 +113,13 @@ def node_values(
     table = frames.table.rows(part)
     first, end = np.array([n.first for n in nodes], np.int64), np.array([n.end for n in nodes], np.int64)
     asked = _Asked(table, underflow, part, starts, first, end)
-    ends = np.append(starts[1:], table.num_frames) - 1
+    sizes = np.diff(np.append(starts, table.num_frames))
     return NodeValues(
         nodes=tuple(nodes),
         step=table.step[starts],
-        last_step=table.last_step[ends],
+        last_step=table.last_step[starts + sizes - 1],
         time_us=table.time_us[starts],
-        num_frames=np.diff(np.append(starts, table.num_frames)),
+        num_frames=sizes,
         value=_FORMS[stat](asked),
         present=asked.sums(table.frames) > 0,
         nonfinite=asked.sums(table.nonfinite),

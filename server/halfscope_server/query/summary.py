@@ -31,10 +31,10 @@ from halfscope_server.query.format import (
     step_range,
 )
 from halfscope_server.query.health import Health, judge
+from halfscope_server.query.lane import underflow_strip
 from halfscope_server.query.states import device_name, precision_of, precision_role, state_text
 from halfscope_server.query.strip import LOSS_CAUGHT, Strip, StripRange, bad_words, build_strip, skip_words
 from halfscope_server.query.underflow import WARNING_SHARE, run_underflow, worst_recent
-from halfscope_server.query.underflow_strip import underflow_strip
 from halfscope_server.query.view import ROLLUP_WIDTH, RunView, Views
 from halfscope_server.query.window import Span
 from halfscope_server.store.types import RunRow
