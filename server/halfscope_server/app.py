@@ -47,6 +47,12 @@ def opened(settings: Settings) -> Iterator[Services]:
         stack.callback(store.close)
         views = Views(store)
         hub = Hub(store, views)
+
+        def hear(run_ids: frozenset[str]) -> None:
+            for run_id in run_ids:
+                hub.changed(run_id)
+
+        store.listen(hear)
         writer = Writer(store, hub.notify, lost_contact_s=settings.lost_contact_s)
         writer.start()
         stack.callback(writer.stop)

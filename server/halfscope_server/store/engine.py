@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 import sqlalchemy as sa
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.pool import NullPool, StaticPool
 
 from halfscope_server.errors import Unavailable
 from halfscope_server.store.schema import REVISION
@@ -91,6 +91,18 @@ class Database:
         """A reading connection inside one snapshot."""
         with self._reader.connect() as connection, connection.begin():
             yield connection
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[sa.Connection]:
+        """A connection to PostgreSQL outside the pools, for LISTEN and NOTIFY. What it commits does not wait for the
+        disk."""
+        options = {"options": "-c synchronous_commit=off", "connect_timeout": BUSY_TIMEOUT_S}
+        engine = sa.create_engine(self.url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=options)
+        try:
+            with engine.connect() as connection:
+                yield connection
+        finally:
+            engine.dispose()
 
     def close(self) -> None:
         """Close all connections, the writing one last: on SQLite it then checkpoints and removes the WAL."""

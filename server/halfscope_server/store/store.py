@@ -6,7 +6,7 @@ connection, reading through a pool that cannot write, each read in one snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, Self
 
@@ -30,6 +30,7 @@ from halfscope_server.store import (
 from halfscope_server.store.committer import Committer
 from halfscope_server.store.engine import Database
 from halfscope_server.store.frames import FrameSelection
+from halfscope_server.store.news import News
 from halfscope_server.store.reading import Selection
 from halfscope_server.store.tails import Tails
 from halfscope_server.store.types import (
@@ -58,6 +59,7 @@ class Store:
         self._database = database
         self._committer = Committer(database)
         self._tails = Tails()
+        self._news: News | None = None
 
     @classmethod
     def open(cls, url: str, *, read_only: bool = False) -> Self:
@@ -77,8 +79,22 @@ class Store:
     def dialect(self) -> Literal["sqlite", "postgresql"]:
         return self._database.dialect
 
+    def listen(self, heard: Callable[[frozenset[str]], object]) -> None:
+        """Tell other servers on this PostgreSQL which runs change here, and be told of theirs; nothing on SQLite.
+
+        Args:
+            heard: called, from a thread of its own, with runs that another server changed. Hints may be lost or
+                doubled: the cursors decide what is new.
+        """
+        if self.dialect == "postgresql":
+            assert self._news is None, "one listener per store"
+            self._news = News(self._database, heard)
+            self._news.start()
+
     def close(self) -> None:
         """Close all connections."""
+        if self._news is not None:
+            self._news.stop()
         self._database.close()
 
     # ---- writing: the one writer thread --------------------------------------------------------
@@ -124,7 +140,9 @@ class Store:
             `next` says where its stream is.
         """
         with self._translated():
-            return self._committer.commit(batches, now_us=now_us)
+            result = self._committer.commit(batches, now_us=now_us)
+        self._tell(*(applied.run_id for applied in result.applied))
+        return result
 
     def bye(self, bye: Bye, *, now_us: int) -> None:
         """Note how the agent's side of a stream ended."""
@@ -132,6 +150,7 @@ class Store:
             state = contact.bye(connection, bye, now_us=now_us)
         if state is not None:
             self._committer.forget(state.key)
+        self._tell(bye.run_id)
 
     def touch(self, streams: Collection[tuple[str, str]], *, now_us: int) -> None:
         """Note that these streams' agents are there, though they have nothing new."""
@@ -149,7 +168,9 @@ class Store:
             lost = contact.mark_lost(connection, silent_since_us=silent_since_us, now_us=now_us)
         for state in lost:
             self._committer.forget(state.key)
-        return sorted({state.run_id for state in lost})
+        run_ids = sorted({state.run_id for state in lost})
+        self._tell(*run_ids)
+        return run_ids
 
     def compact(self, *, now_us: int, budget_s: float) -> int:
         """Merge segments into chunks where that is due, for about as long as the budget says.
@@ -389,18 +410,23 @@ class Store:
     def rename_run(self, run_id: str, name: str) -> bool:
         """Give a run another name; False: no such run."""
         with self._writing() as connection:
-            return managing.rename(connection, run_id, name)
+            is_renamed = managing.rename(connection, run_id, name)
+        self._tell(run_id)
+        return is_renamed
 
     def set_tags(self, run_id: str, tags: Sequence[str]) -> bool:
         """Replace a run's tags; False: no such run."""
         with self._writing() as connection:
-            return managing.set_tags(connection, run_id, tags)
+            is_tagged = managing.set_tags(connection, run_id, tags)
+        self._tell(run_id)
+        return is_tagged
 
     def delete_run(self, run_id: str, *, now_us: int) -> bool:
         """Delete a run and all of its data; False: no such run. Its agents are told that it is gone."""
         with self._writing() as connection:
             is_deleted = managing.delete(connection, run_id, now_us=now_us)
         self._tails.forget(run_id)
+        self._tell(run_id)
         return is_deleted
 
     def deleted_run(self, run_id: str) -> tuple[str, int] | None:
@@ -442,6 +468,11 @@ class Store:
         """Forget a session; False: it was not known. Of two who forget it at once, one is told True."""
         with self._writing() as connection:
             return managing.delete_session(connection, session_hash)
+
+    def _tell(self, *run_ids: str) -> None:
+        """Other servers, after COMMIT."""
+        if self._news is not None and run_ids:
+            self._news.tell(run_ids)
 
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
