@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -25,16 +24,14 @@ from typing import Any
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from halfscope.wire.codec import chain, decode_server_frame, encode, pack_body
+from halfscope.wire.codec import encode
 from halfscope.wire.messages import (
     AgentFrame,
-    Batch,
     Column,
     Declare,
     End,
     Event,
     Facts,
-    Hello,
     Layers,
     Points,
     Record,
@@ -42,12 +39,12 @@ from halfscope.wire.messages import (
     ServerFrame,
     Start,
     StreamInfo,
-    Welcome,
 )
 from numpy.typing import ArrayLike
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.e2e import layered
+from tests.helpers.stream import Stream, from_body, to_body
 
 START_S = 40.0
 ROWS_PER_BATCH = 65_536
@@ -136,16 +133,15 @@ class Trainer:
         steps_per_s: float = 100.0,
         began_s_ago: float = 300.0,
     ) -> None:
-        self.server, self.run_id, self.stream = server, run_id, f"{zlib.crc32(run_id.encode()):016x}"
+        self.server, self.run_id = server, run_id
         self.began_us = int((time.time() - began_s_ago) * 1e6)
         self.step_us = int(1e6 / steps_per_s)
         self._sids: dict[str, int] = {}
         self._pending: list[bytes] = []
         info = StreamInfo(host="workstation", pid=os.getpid(), started_us=self.began_us)
-        (welcome,) = self._exchange([Hello(run_id, self.stream, info)])
-        assert isinstance(welcome, Welcome), welcome
-        self._epoch, self._next, self._digest = welcome.epoch, welcome.next, welcome.digest
-        if self._next == 0:
+        self._sender = Stream(run_id, f"{zlib.crc32(run_id.encode()):016x}", info)
+        self._sender.welcomed(*self._exchange(self._sender.hello()))
+        if self._sender.next == 0:
             self._record(Start(self.began_us, project, name, config or {}, list(tags), environment or {}))
 
     def points(self, name: str, steps: ArrayLike, values: ArrayLike, *, unit: str = "", kind: str = "gauge") -> None:
@@ -208,29 +204,15 @@ class Trainer:
         """Sends what is pending as one batch and waits until it is committed."""
         if not self._pending:
             return
-        digest = self._digest
-        for payload in self._pending:
-            digest = chain(digest, payload)
-        raw_bytes, body = pack_body(self._pending)
-        count = len(self._pending)
-        batch = Batch(self.run_id, self.stream, self._epoch, self._next, count, digest, raw_bytes, body)
-        (ack,) = self._exchange([batch])
-        self._next, self._digest, self._pending = self._next + count, digest, []
-        assert getattr(ack, "next", None) == self._next, ack
+        batch, self._pending = self._sender.batch_of(self._pending), []
+        (ack,) = self._exchange(batch)
+        assert getattr(ack, "next", None) == self._sender.next, ack
 
     def _record(self, record: Record) -> None:
         self._pending.append(encode(record))
 
-    def _exchange(self, frames: Sequence[AgentFrame]) -> list[ServerFrame]:
-        encoded = [encode(frame) for frame in frames]
-        body = b"".join(struct.pack("<I", len(data)) + data for data in encoded)
-        answer = self.server.request("POST", "/api/v1/ingest", body, "application/octet-stream")
-        found, at = [], 0
-        while at < len(answer):
-            (size,) = struct.unpack_from("<I", answer, at)
-            found.append(decode_server_frame(answer[at + 4 : at + 4 + size]))
-            at += 4 + size
-        return found
+    def _exchange(self, frame: AgentFrame) -> list[ServerFrame]:
+        return from_body(self.server.request("POST", "/api/v1/ingest", to_body(frame), "application/octet-stream"))
 
 
 # ---- runs that the tests and the screenshots look at ---------------------------------------------------------------

@@ -13,6 +13,8 @@ import numpy as np
 from halfscope.wire.messages import Layer, Sketches
 from numpy.typing import NDArray
 
+from tests.helpers.sketches import Cell, sketches
+
 Floats = NDArray[np.float64]
 Growth = Callable[[str, float], float]
 """(layer, place in the training 0..1) to the log2 of its gradient's standard deviation."""
@@ -75,35 +77,21 @@ def overflowing(name: str, place: float) -> float:
 
 def pack(step: int, time_us: int, gradients: dict[int, Floats], scale: float) -> Sketches:
     """The record of these layers' sketches, counted with log2 as the definition says."""
-    counts: list[int] = []
-    moments: list[float] = []
-    lowest: list[int] = []
-    num_bins: list[int] = []
-    bins: list[NDArray[np.int64]] = []
-    for values in gradients.values():
-        finite = values[np.isfinite(values)]
-        size = np.abs(finite[finite != 0])
-        exponent = np.floor(np.log2(size)).astype(np.int64)
-        low = int(exponent.min()) if size.size else 0
-        found = np.bincount(exponent - low) if size.size else np.empty(0, np.int64)
-        infinite = int(np.isposinf(values).sum()), int(np.isneginf(values).sum())
-        counts += [values.size, int((values == 0).sum()), int(np.isnan(values).sum()), *infinite]
-        moments += [finite.sum(), np.square(finite).sum(), size.max(initial=0.0), size.min(initial=np.inf)]
-        lowest.append(low)
-        num_bins.append(found.size)
-        bins.append(found)
-    width = 2 if max((int(found.max(initial=0)) for found in bins), default=0) < 2**16 else 4
-    return Sketches(
-        step=step,
-        time_us=time_us,
-        point="unscale",
-        clipped="no",
-        scale=scale,
-        lids=np.fromiter(gradients, "<u4").tobytes(),
-        counts=np.asarray(counts, "<i8").tobytes(),
-        moments=np.asarray(moments, "<f8").tobytes(),
-        lowest=np.asarray(lowest, "<i2").tobytes(),
-        num_bins=np.asarray(num_bins, "<u2").tobytes(),
-        bins=np.concatenate(bins).astype(f"<u{width}").tobytes(),
-        width=width,
+    cells = {lid: _cell(values) for lid, values in gradients.items()}
+    largest = max((max(cell.bins.values(), default=0) for cell in cells.values()), default=0)
+    return sketches(step, cells, time_us=time_us, scale=scale, width=2 if largest < 2**16 else 4)
+
+
+def _cell(values: Floats) -> Cell:
+    """As `Cell.of`, but of whole arrays: pages need thousands of them."""
+    finite = values[np.isfinite(values)]
+    size = np.abs(finite[finite != 0])
+    exponents, counts = np.unique(np.floor(np.log2(size)).astype(np.int64), return_counts=True)
+    others = (values == 0).sum(), np.isnan(values).sum(), np.isposinf(values).sum(), np.isneginf(values).sum()
+    zeros, nan, pos_inf, neg_inf = map(int, others)
+    sums = float(finite.sum()), float(np.square(finite).sum())
+    return Cell(
+        bins=dict(zip(exponents.tolist(), counts.tolist(), strict=True)),
+        others=(zeros, nan, pos_inf, neg_inf),
+        floats=(*sums, float(size.max(initial=0.0)), float(size.min(initial=np.inf))),
     )
