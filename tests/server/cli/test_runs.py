@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from halfscope.record.recorder import Recorder
-from halfscope.wire.messages import End, Start, StreamInfo
+from halfscope.sketch import of_array, stack
+from halfscope.wire.messages import End, Layer, Start, StreamInfo
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 """Runs `halfscope` with a home and arguments."""
@@ -25,6 +27,12 @@ RUN = "01jh0000000000r1"
 OFFLINE_RUN = "01jh0000000000r2"
 START_US = 1_767_323_045_000_000
 NUM_STEPS = 50
+SKETCHED = (0, 10, 20)
+GRADIENTS = {
+    "body.weight": np.array([[1.0, -2.0, 3.0, 0.0], [-0.0, 2.0**-30, math.nan, math.inf]], np.float32),
+    "head.bias": np.array([-math.inf, 0.75], np.float32),
+}
+"""At step 0; times (step + 1) later."""
 PICKED_UP_S = 30.0
 
 
@@ -40,6 +48,17 @@ def _journal(directory: Path, run_id: str, *, name: str, offline: bool = False) 
     for step in range(NUM_STEPS):
         value = math.nan if step == 7 else 1.0 / (1 + step)
         recorder.row(step, START_US + step * 1000, [(loss, value), (scale, 65536.0)])
+    recorder.layers([Layer(lid, name, list(values.shape)) for lid, (name, values) in enumerate(GRADIENTS.items())])
+    for step in SKETCHED:
+        recorder.sketches(
+            step,
+            START_US + step * 1000,
+            point="unscale",
+            clipped="no",
+            scale=65536.0,
+            lids=range(len(GRADIENTS)),
+            sketches=stack([of_array(values * (step + 1)) for values in GRADIENTS.values()]),
+        )
     recorder.event("skip", 7, attributes={"class": "single"})
     recorder.close(End(outcome="finished", step=NUM_STEPS - 1, time_us=START_US + NUM_STEPS * 1000))
 
@@ -130,6 +149,34 @@ def test_export_and_runs_end_quietly_when_nobody_reads(server: Any, environment:
         )
         os.close(writing)
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_sketches_come_out_as_what_went_in(server: Any, invoke: Command) -> None:
+    """From the journal through the server to rows: every count, by a plain recount; the same bytes both ways."""
+    asked = invoke(server.home, "export", RUN, "--kind", "sketches")
+    read = invoke(
+        server.home, "export", RUN, "--kind", "sketches", "--database-url", f"sqlite:///{server.home / 'halfscope.db'}"
+    )
+    assert read.stdout == asked.stdout
+    rows = [json.loads(line) for line in asked.stdout.splitlines()]
+    assert [(row["step"], row["layer"]) for row in rows] == [(step, name) for step in SKETCHED for name in GRADIENTS]
+    for row in rows:
+        values = [float(value) for value in (GRADIENTS[row["layer"]] * (row["step"] + 1)).ravel()]
+        nonzero = [value for value in values if math.isfinite(value) and value]
+        assert (row["n"], row["zeros"], row["nan"], row["pos_inf"], row["neg_inf"]) == (
+            len(values),
+            values.count(0.0),
+            sum(map(math.isnan, values)),
+            values.count(math.inf),
+            values.count(-math.inf),
+        )
+        exponents = [str(math.frexp(value)[1] - 1) for value in nonzero]
+        assert row["exponents"] == {each: exponents.count(each) for each in exponents}
+        assert (row["sum"], row["sumsq"]) == pytest.approx((sum(nonzero), sum(v * v for v in nonzero)))
+        assert row["absmax"] == max(map(abs, nonzero))
+        assert (row["kind"], row["of"], row["scale"], row["point"]) == ("sketch", "grad", 65536.0, "unscale")
+    csv = invoke(server.home, "export", RUN, "--kind", "sketches", "--format", "csv").stdout.splitlines()
+    assert len(csv) == 1 + len(rows)
 
 
 def test_unknown_run_is_named_in_the_error(server: Any, invoke: Command) -> None:
