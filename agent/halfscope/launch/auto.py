@@ -11,7 +11,8 @@ What is one run:
 - an optimizer whose model is not called in the first attempt, but later, was prepared for a training of its own: it
   begins a new run;
 - an optimizer of an ended run that works again takes turns with the present ones: they are one run from then on, which
-  no newcomer ends.
+  no newcomer ends;
+- a copied or unpickled optimizer begins a run only where none is on.
 What the program gives to `halfscope.watch` itself is left alone.
 
 Invariant: until a training begins nothing is set on its objects but a scaler's observer; and nothing of ours raises
@@ -244,15 +245,23 @@ class Launcher:
         if inside.is_watched(optimizer):
             self._leave_to_program(optimizer)
             return
+        back = optimizer in self._former
         if all(ref() is not optimizer for ref in self._fresh):
-            self._fresh.append(weakref.ref(optimizer))  # copied or unpickled; or it comes back
-        self._begin(back=optimizer in self._former)
+            if not back and self._is_on():
+                self._settle(optimizer)  # a copy that trains beside what it was copied from
+                return
+            self._fresh.append(weakref.ref(optimizer))  # unpickled; or it comes back
+        self._begin(back=back)
+
+    def _is_on(self) -> bool:
+        training = self._training
+        return training is not None and not inside.has_ended(training.run) and not training.dropped()
 
     def _scaler_works(self, scaler_id: int) -> None:
         if not self._beginning:
             self._begin()
             training = self._training
-            if training is not None and not inside.has_ended(training.run):
+            if training is not None and self._is_on():
                 for scaler in self._living_scalers():
                     if id(scaler) == scaler_id:
                         inside.take_scaler(training.run, scaler)  # one that was made after the training had begun
@@ -283,6 +292,8 @@ class Launcher:
             self._fresh.clear()
             self._disarm()
             newcomers += [one for one in present if all(one is not other for other in newcomers)]
+            for optimizer in newcomers:
+                self._settle(optimizer)  # whatever happens now, it is tried once
             if newcomers:
                 self._training = self._start(newcomers, called, takes_turns=back)
         finally:
@@ -340,8 +351,6 @@ class Launcher:
             own_references=[late - early for early, late in zip(before, after, strict=True)],
             takes_turns=takes_turns,
         )
-        for optimizer in optimizers:
-            self._settle(optimizer)
         if not takes_turns:
             for model in found:
                 if model is not called and len(found) > 1:

@@ -53,6 +53,7 @@ class AutoWatch:
         atexit.unregister(self._say_if_nothing)
         if self._launcher is not None:
             self._launcher.stop()
+        self._say_if_nothing()
 
     def _made(self, kind: Kind, item: Any) -> None:
         if self._launcher is None:

@@ -265,6 +265,17 @@ def test_an_optimizer_that_was_copied_or_unpickled_is_found(automatic: Automatic
     assert recorded.facts["parameters"]["names"] == LAYERS
 
 
+def test_a_copy_that_trains_beside_its_original_is_not_watched(automatic: Automatic) -> None:
+    """A rate finder, a line search: the run goes on, and records the original alone."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    train(model, optimizer, steps=1)
+    train(*copy.deepcopy((model, optimizer)), steps=3)
+    train(model, optimizer, steps=1)
+    (recorded,) = automatic.read()
+    assert sorted(recorded.series("grad.norm")) == [0, 1]
+
+
 @SCRIPTING_IS_OLD
 def test_calls_that_train_nothing_begin_nothing(automatic: Automatic) -> None:
     """Evaluation, tracing, models without an optimizer, and a scaler alone."""
@@ -473,13 +484,15 @@ def test_nothing_is_left_behind(automatic: Automatic) -> None:
 def test_a_failure_of_ours_is_a_warning_and_no_more(
     automatic: Automatic, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The program trains on as if it were not watched."""
+    """It is tried once, and the program trains on as if it were not watched."""
 
     def fail(*_: Any) -> None:
         raise RuntimeError("something of ours")
 
-    monkeypatch.setattr(auto.roots, "find_models", fail)
+    calls = []
+    monkeypatch.setattr(auto.roots, "find_models", lambda *given: (calls.append(given), fail()))
     model = net()
     train(model, torch.optim.SGD(model.parameters(), 0.1))
     assert automatic.read() == []
-    assert [record.message for record in caplog.records if "something of ours" in record.message]
+    assert len([record for record in caplog.records if "something of ours" in record.message]) == 1
+    assert len(calls) == 1
