@@ -23,6 +23,8 @@ from halfscope_server.panels.columns import (
     places,
     share_places,
 )
+from halfscope_server.panels.zones import ROOMY_PX
+from halfscope_server.query.exponents import chosen_node
 from halfscope_server.query.format import integer, plural, shortened, step_range
 from halfscope_server.query.frames import RunFrames, columns, run_frames
 from halfscope_server.query.layers import HEADROOM_ENDS, rows_within
@@ -36,8 +38,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 MOST_COLUMNS = 400
-NAME_CHARS = 30
-MOST_LABELS = 44
+NAME_CHARS, NARROW_NAME_CHARS = 30, 18
+MOST_LABELS, MOST_LARGE_LABELS = 44, 30
 """Rows that can carry a label each; of more, the tree beside the chart names them, and hovering."""
 NORM_ENDS = (-10.0, 4.0)
 """Of the fixed scale, as powers of ten."""
@@ -122,7 +124,7 @@ class LayersHeatmap:
         for marks in (dots, crosses):
             marks.update(yaxis="y", cliponaxis=True)
         layout = {
-            "yaxis": {"title": {"text": "layer"}, "zeroline": False, "showgrid": False, "ticks": ""},
+            "yaxis": {"zeroline": False, "showgrid": False, "ticks": ""},
             "xaxis": {"title": {"text": "step"}, "showgrid": False, "zeroline": False},
             "hovermode": "closest",
             "barmode": "overlay",
@@ -138,7 +140,11 @@ class LayersHeatmap:
         words = f"{title_of(window.stat).lower()}, worst {_worst(values, window.stat)}"
         return Fill(
             data=_draw(values, place, window.stat, underflow),
-            layout={"xaxis": axes.x_axis(view, window, span), "yaxis": _rows_axis(values)},
+            layout={
+                "xaxis": axes.x_axis(view, window, span),
+                "yaxis": _rows_axis(values, window),
+                "shapes": _chosen(view, window, values),
+            },
             label=f"{self.title}, run {view.row.name}, {step_range(span.first_step, span.last_step)}, {words}",
             headline=title_of(window.stat),
             first_step=span.first_step,
@@ -172,16 +178,36 @@ def _nothing() -> list[dict[str, Any]]:
     return [{**empty, **one} for one in more]
 
 
-def _rows_axis(values: NodeValues) -> dict[str, Any]:
+def _rows_axis(values: NodeValues, window: Window) -> dict[str, Any]:
     num_rows = len(values.nodes)
+    num_chars = NAME_CHARS if window.width_px >= ROOMY_PX else NARROW_NAME_CHARS
     return {
         "range": [num_rows - 0.5, -0.5],
         "tickmode": "array",
         "tickvals": list(range(num_rows)),
-        "ticktext": [escape(shortened(node.name or node.label, NAME_CHARS)) for node in values.nodes],
+        "ticktext": [escape(shortened(node.name or node.label, num_chars)) for node in values.nodes],
         "showticklabels": num_rows <= MOST_LABELS,
-        "tickfont": {"size": 11 if num_rows <= MOST_LABELS // 2 else 8},
+        "tickfont": {"size": 11 if num_rows <= MOST_LARGE_LABELS else 8},
     }
+
+
+def _chosen(view: RunView, window: Window, values: NodeValues) -> list[dict[str, Any]]:
+    """The row and the step that the other charts show, between lines: a colour of its own would say a value."""
+    shapes: list[dict[str, Any]] = []
+    node = chosen_node(view, window)
+    names = [row.name for row in values.nodes]
+    if node is not None and node.name in names:
+        at = names.index(node.name)
+        row = {"type": "line", "name": "role:text", "xref": "paper", "x0": 0, "x1": 1, "line": {"width": 1.5}}
+        shapes += [{**row, "y0": at + side, "y1": at + side} for side in (-0.5, 0.5)]
+    if window.step is not None and values.step.size:
+        nearest = np.argmin(np.abs(values.step - window.step))[None]
+        x = float(axes.x_values(window, values.step[nearest], values.time_us[nearest]).astype(np.float64)[0])
+        line = {"width": 1.5, "dash": "dot"}
+        shapes.append(
+            {"type": "line", "name": "role:focus", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}
+        )
+    return shapes
 
 
 def _draw(values: NodeValues, place: Places, stat: Statistic, underflow: Underflow) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from halfscope_server.panels.arrays import packed
 from halfscope_server.panels.base import Fill, Table
 from halfscope_server.panels.columns import no_frames, note
 from halfscope_server.panels.window import shares_in_words
-from halfscope_server.panels.zones import IS_SUBNORMAL, ROOMY_PX, ZONES, exponent_ticks
+from halfscope_server.panels.zones import ZONES, exponent_ticks
 from halfscope_server.query.exponents import Exponents, OneStep, one_step
 from halfscope_server.query.format import integer, layer_words, norm, number, power_of_two, share
 from halfscope_server.query.underflow import Underflow, run_underflow, words
@@ -77,8 +77,8 @@ class HistogramPanel:
             "bargap": 0.1,
             "xaxis": {"title": {"text": "exponent"}, "domain": [0, 0.74], "showgrid": False, "zeroline": False},
             "xaxis2": {
-                "title": {"text": "apart"},
                 "domain": [0.82, 1.0],
+                "tickangle": -90,
                 "anchor": "y2",
                 "tickmode": "array",
                 "tickvals": [0, 1, 2],
@@ -122,8 +122,7 @@ class HistogramPanel:
                 },
                 "yaxis": y_axis,
                 "shapes": _zones(one),
-                "annotations": _zone_notes(one, window),
-                "margin": {"t": 22},
+                "annotations": _zone_notes(one),
             },
             label=f"{self.title} of {name}, run {view.row.name}, step {step}: {said}, {shares_in_words(one, 0)}",
             headline=f"step {step} · {said} · scale {_scale(one)}",
@@ -188,14 +187,13 @@ def _zones(one: Exponents) -> list[dict[str, Any]]:
     return shapes
 
 
-def _zone_notes(one: Exponents, window: Window) -> list[dict[str, Any]]:
+def _zone_notes(one: Exponents) -> list[dict[str, Any]]:
+    """The zones' names, upright at their limits: the chart is too narrow for them side by side."""
     notes = []
     for zone in ZONES:
-        if zone is IS_SUBNORMAL and window.width_px < ROOMY_PX:
-            continue  # between the two others there is no room for it
         x = float(one.limit(zone.limit)[0])
-        side = "left" if zone.above else "right"
-        notes.append(note(zone.short, "muted", x=x, xanchor=side, yref="y domain", y=1.0, yanchor="bottom"))
+        place = {"x": x, "xanchor": "left" if zone.above else "right", "yref": "y domain", "y": 0.99, "yanchor": "top"}
+        notes.append(note(zone.short, "muted", textangle=-90, **place))
     return notes
 
 

@@ -45,7 +45,7 @@ class LineSpec:
     right: bool = False
     """On a thin right axis of its own."""
     role: str = ""
-    """Colour role; that of the run's number format without."""
+    """Colour role, for a line that stands behind the others; that of the run's number format without."""
     can_smooth: bool = True
     """False for what is set rather than measured."""
 
@@ -115,6 +115,7 @@ class LinePanel:
                 dash=_dash(found, place),
                 width_px=drawn.spec.width_px,
                 held=drawn.series.kind == "state",
+                behind=bool(drawn.spec.role),
             )
         layout: dict[str, Any] = {
             "yaxis": {"title": {"text": escape(self.y_title)}, "zeroline": False},

@@ -32,26 +32,42 @@ TOP, BOTTOM = 0.965, 0.035
 
 
 def line_skeleton(
-    name: str, role: str, *, axis: str = "y", dash: str = "solid", width_px: float = 1.5, held: bool = False
+    name: str,
+    role: str,
+    *,
+    axis: str = "y",
+    dash: str = "solid",
+    width_px: float = 1.5,
+    held: bool = False,
+    behind: bool = False,
 ) -> list[go.Scatter]:
     """The traces of one line, without data.
 
     Args:
         name: already escaped; stands in the legend and on hover.
         role: colour role.
+        behind: drawn below the lines of its axis that are not.
     """
     shape = "hv" if held else "linear"
 
     def trace(role: str, **more: Any) -> go.Scatter:
         return go.Scatter(
-            x=[], y=[], mode="lines", yaxis=axis, name=name, legendgroup=name, meta={"role": role}, **more
+            x=[],
+            y=[],
+            mode="lines",
+            yaxis=axis,
+            name=name,
+            legendgroup=name,
+            meta={"role": role},
+            zorder=-1 if behind else 0,
+            **more,
         )
 
     quiet: dict[str, Any] = {"showlegend": False, "hoverinfo": "skip"}
     edge = {"width": 0.5}
-    behind = [trace("muted", line={"width": 1, "shape": shape}, opacity=0.6, **quiet) for _ in range(MAX_GHOSTS)]
+    ghosts = [trace("muted", line={"width": 1, "shape": shape}, opacity=0.6, **quiet) for _ in range(MAX_GHOSTS)]
     return [
-        *behind,
+        *ghosts,
         trace(role, line=edge, opacity=0.6, **quiet),
         trace(role, line=edge, opacity=0.6, fill="tonexty", **quiet),
         trace(role, line={"width": width_px, "dash": dash, "shape": shape}),
@@ -77,6 +93,8 @@ def line_fill(line: Line | None, x: Places, y: Values, hover: str) -> list[dict[
     if faint:
         curve["hovertemplate"] = ""
         smooth |= {"hoverinfo": "all"}
+    # The legend shows the line that is meant, not the faint one behind it.
+    curve["showlegend"], smooth["showlegend"] = not faint, faint
     return [*ghosts, *(_hidden() for _ in range(MAX_GHOSTS - len(ghosts))), low, high, curve, smooth]
 
 
@@ -163,6 +181,8 @@ def figure(traces: list[Any], layout: dict[str, Any]) -> go.Figure:
         "hovermode": "x unified",
         "showlegend": False,
         "xaxis": {"title": {"text": "step"}, "tickformat": ",d", "zeroline": False},
-        "yaxis9": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
     }
+    # Plotly stumbles over an axis that no trace is on.
+    if any(getattr(trace, "yaxis", None) == MARK_AXIS for trace in traces):
+        base["yaxis9"] = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
     return go.Figure(data=traces, layout={**base, **layout})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from halfscope_server.panels.zones import ZONES, exponent_ticks
 from halfscope_server.query.exponents import LOST, OVERFLOW, SUBNORMAL, Exponents, exponents, one_step
 from halfscope_server.query.format import integer, layer_words, plural, power_of_two, share, shortened, step_range
 from halfscope_server.query.frames import run_frames
-from halfscope_server.query.underflow import run_underflow
+from halfscope_server.query.underflow import Underflow, run_underflow, words
 from halfscope_server.query.view import RunView
 from halfscope_server.query.window import Span, Window
 
@@ -72,7 +72,7 @@ class WindowPanel:
             "bargap": 0,
             "xaxis": {"title": {"text": "step"}, "showgrid": False, "zeroline": False, "anchor": "y2"},
         }
-        titles = {"yaxis": "exponent", "yaxis2": "zeros", "yaxis3": "NaN"}
+        titles = {"yaxis": "exponent", "yaxis2": "zeros", "yaxis3": "NaN, Inf"}
         for axis, domain in DOMAINS.items():
             layout[axis] = {"domain": domain, "title": {"text": titles[axis]}, "zeroline": False, "showgrid": False}
         for axis in ("yaxis2", "yaxis3"):
@@ -104,7 +104,7 @@ class WindowPanel:
             data=_draw(view, window, found, place),
             layout=layout,
             label=_label(self.title, view, span, found, name),
-            headline=f"{shortened(name, NAME_CHARS)} · {shares_in_words(found, -1)}",
+            headline=f"{shortened(name, NAME_CHARS)} · {_newest_words(view, window, found, underflow)}",
             first_step=span.first_step,
             last_step=span.last_step,
             make_table=lambda: _table(found),
@@ -126,7 +126,13 @@ def _skeleton() -> list[Any]:
         zmax=MOST_SHARE_LOG10,
         colorscale=CIVIDIS,
         hoverinfo="skip",
-        colorbar={"thickness": 10, "outlinewidth": 0, "ticks": "", "title": {"text": "share"}, **SHARE_TICKS},
+        colorbar={
+            "thickness": 10,
+            "outlinewidth": 0,
+            "ticks": "",
+            "title": {"text": "share of elements", "side": "right"},
+            **SHARE_TICKS,
+        },
     )
 
     def line(role: str, name: str, *, filled: bool, width_px: float, dash: str = "solid") -> go.Scatter:
@@ -292,7 +298,10 @@ def how_to_read(found: Exponents, is_measured: bool) -> str:
     what = f"{column} and a cell the share of elements of that size"
     at = "" if found.has_scaler or is_measured else f" at scale {power_of_two(float(found.scale[-1]))}"
     if found.seen and is_measured:
-        rest = "FP16 keeps what lies between the outer lines, makes Inf of what lies above and 0 of what lies below"
+        rest = (
+            "FP16 keeps what lies between the outer lines, makes Inf of what lies above and 0 of what lies below: what"
+            " is lost is among the zeros beneath"
+        )
     elif found.seen:
         rest = f"FP16{at} would keep what lies between the outer lines and make Inf of what lies above, 0 of the rest"
     else:
@@ -305,9 +314,23 @@ def how_to_read(found: Exponents, is_measured: bool) -> str:
 
 def shares_in_words(found: Exponents, k: int) -> str:
     """`lost 0.8%, subnormal 12%, overflow 0`: of all elements of a column; exactly what is drawn outside the lines."""
+    return ", ".join(_zone_words(found, k))
+
+
+def _zone_words(found: Exponents, k: int) -> list[str]:
     n = max(int(found.n[k]), 1)
     pairs = zip(ZONES[::-1], (found.lost, found.subnormal, found.overflow), strict=True)
-    return ", ".join(f"{zone.short} {share(float(values[k]) / n)}" for zone, values in pairs)
+    return [f"{zone.short} {share(float(values[k]) / n)}" for zone, values in pairs]
+
+
+def _newest_words(view: RunView, window: Window, found: Exponents, underflow: Underflow) -> str:
+    """The newest column for the head of the chart. Where FP16 has made zeros of what was lost nothing lies below the
+    line any more, so that "lost 0" would say the opposite of what is the case: there the measured underflow stands."""
+    lost, *others = _zone_words(found, -1)
+    if underflow.is_measured:
+        newest = one_step(view, replace(window, step=None))
+        lost = words(underflow, newest.share if newest is not None else float("nan"))
+    return ", ".join([lost, *others])
 
 
 def read_out(found: Exponents, k: int) -> str:

@@ -146,6 +146,16 @@ def test_norms_are_logarithmic_and_zeros_are_not_drawn_on_it(lite: Store, write_
     assert figure["fill"]["headline"] == "10.0"
 
 
+def test_the_norm_lies_over_the_clipped_one(lite: Store, write_run: WriteRun) -> None:
+    """On a noisy chart the thin line would cover the one that the chart is about."""
+    writer = write_run()
+    for name in ("grad.norm", "grad.norm_clipped"):
+        writer.points(name, range(100), 1.0)
+    writer.commit()
+    order = {t["legendgroup"]: t["zorder"] for t in figure_of(view_of(lite), "norm")["skeleton"]["data"][:-1]}
+    assert order["before clipping"] > order["handed to the optimizer"]
+
+
 @pytest.mark.parametrize(
     ("panel_id", "name", "unit", "value", "title", "number"),
     [
