@@ -56,6 +56,10 @@ class InputBatch:
             _collect(name, value, found, MAX_DEPTH)
         self._tensors = [(name, weakref.ref(tensor)) for name, tensor in found]
 
+    def __bool__(self) -> bool:
+        """Whether there were any."""
+        return bool(self._tensors)
+
     def tensors(self) -> list[tuple[str, torch.Tensor]]:
         """Those that are still alive."""
         return [(name, tensor) for name, ref in self._tensors if (tensor := ref()) is not None]

@@ -29,6 +29,10 @@ GROUP_ELEMENTS = 1 << 16
 GROUP_LAYERS = 256
 
 
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_DIRECT = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+
+
 class Measured(NamedTuple):
     """Sketches of some of the tensors that were given."""
 
@@ -90,6 +94,12 @@ class HostSketcher:
         implicit: list[int] = []
         with _no_grad():
             for at, grad in enumerate(grads):
+                if type(grad) in _PLAIN and grad.dtype in _DIRECT and grad.is_cpu and grad.layout is torch.strided:
+                    # What nearly every gradient is: at a small model each call shows.
+                    positions.append(at)
+                    arrays.append(_array(grad.detach() if grad.requires_grad else grad))
+                    implicit.append(0)
+                    continue
                 plain = _stored(grad, may_wait=True) if _problem(grad) is None else None
                 if plain is not None and plain[0].is_cpu:
                     positions.append(at)
@@ -435,6 +445,8 @@ def _chunks(flat: torch.Tensor) -> Iterator[torch.Tensor]:
 
 def _array(tensor: torch.Tensor) -> Any:
     """A tensor in host memory as `ArraySketcher` takes it; a view but of FP8."""
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
     if tensor.element_size() == 1:
         tensor = tensor.float()
     if tensor.dtype is torch.bfloat16:

@@ -20,7 +20,8 @@ from halfscope.sketch.algebra import Sketch
 
 Array = NDArray[Any]
 
-_TAKEN = tuple(map(np.dtype, (np.float16, np.float32, np.float64, np.uint16)))
+_F16, _F32, _F64, _BF16_BITS = map(np.dtype, (np.float16, np.float32, np.float64, np.uint16))
+_TAKEN = frozenset((_F16, _F32, _F64, _BF16_BITS))
 BLOCK_ELEMENTS = 32_768
 """Its bits, its bins and its float64 values together stay below 1 MiB."""
 _SMALL_ELEMENTS = 4_096
@@ -118,18 +119,19 @@ class ArraySketcher:
             raise ValueError(f"divide_by is {divide_by}; expected a finite number above 0")
         fraction, exponent = math.frexp(divide_by)
         is_exact = fraction == 0.5  # a power of two moves bins, and no element has to be divided
-        is_double = not is_exact or any(array.dtype == np.float64 for array in arrays)
+        is_double = not is_exact or any(array.dtype == _F64 for array in arrays)
         table = _Table([array.size for array in arrays], _DOUBLE if is_double else _SINGLE)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             self._count(table, arrays, None if is_exact else divide_by)
-        return table.sketch().shifted(1 - exponent) if is_exact else table.sketch()
+        sketch = table.sketch()
+        return sketch.shifted(1 - exponent) if is_exact and exponent != 1 else sketch
 
     def _count(self, table: _Table, arrays: Sequence[Array], divide_by: float | None) -> None:
         group: list[tuple[int, Array]] = []
         num_grouped = 0
         for row, array in enumerate(arrays):
             flat = array.ravel(order="K")  # a view of whatever lies dense in memory, in any order of its axes
-            if divide_by is None and 0 < flat.size <= self._small_elements and flat.dtype == np.float32:
+            if divide_by is None and 0 < flat.size <= self._small_elements and flat.dtype == _F32:
                 if num_grouped + flat.size > self._block_elements:
                     self._add_group(table, group)
                     group, num_grouped = [], 0
@@ -145,10 +147,10 @@ class ArraySketcher:
 
     def _loaded(self, block: Array) -> Array:
         """A block as float32 or float64; without a copy where it is that already."""
-        if block.dtype == np.float32 or block.dtype == np.float64:
+        if block.dtype == _F32 or block.dtype == _F64:
             return block
         single = self._single[: block.size]
-        if block.dtype == np.float16:
+        if block.dtype == _F16:
             _half_table().take(block.view(np.uint16), out=single, mode="clip")
         else:
             np.left_shift(block, 16, out=single.view(np.uint32), dtype=np.uint32)
@@ -156,7 +158,7 @@ class ArraySketcher:
 
     def _add(self, table: _Table, row: int, block: Array) -> None:
         """Counts a block of one array."""
-        layout = _SINGLE if block.dtype == np.float32 else _DOUBLE
+        layout = _SINGLE if block.dtype == _F32 else _DOUBLE
         bits, size = block.view(layout.bits), block.size
         index, magnitude = self._index[:size], self._magnitude[layout.bits][:size]
         np.right_shift(bits, layout.mantissa_bits, out=index, casting="unsafe")
