@@ -124,7 +124,7 @@ class LayersHeatmap:
         for marks in (dots, crosses):
             marks.update(yaxis="y", cliponaxis=True)
         layout = {
-            "yaxis": {"zeroline": False, "showgrid": False, "ticks": ""},
+            "yaxis": {"title": {"text": "layer"}, "zeroline": False, "showgrid": False, "ticks": ""},
             "xaxis": {"title": {"text": "step"}, "showgrid": False, "zeroline": False},
             "hovermode": "closest",
             "barmode": "overlay",
@@ -201,8 +201,9 @@ def _chosen(view: RunView, window: Window, values: NodeValues) -> list[dict[str,
         row = {"type": "line", "name": "role:text", "xref": "paper", "x0": 0, "x1": 1, "line": {"width": 1.5}}
         shapes += [{**row, "y0": at + side, "y1": at + side} for side in (-0.5, 0.5)]
     if window.step is not None and values.step.size:
-        nearest = np.argmin(np.abs(values.step - window.step))[None]
-        x = float(axes.x_values(window, values.step[nearest], values.time_us[nearest]).astype(np.float64)[0])
+        at = int(np.argmin(np.abs(values.step - window.step)))
+        column = slice(at, at + 1)
+        x = float(axes.x_values(window, values.step[column], values.time_us[column]).astype(np.float64)[0])
         line = {"width": 1.5, "dash": "dot"}
         shapes.append(
             {"type": "line", "name": "role:focus", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}
