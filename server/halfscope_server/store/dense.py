@@ -29,6 +29,30 @@ from halfscope_server.store.cells import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Where a row of things goes: a slice where all go side by side, into which copying is several times as fast."""
+
+    place: Int64s
+    """Of each; -1: nowhere."""
+    target: slice | Int64s
+    """Where those go that go anywhere."""
+    kept: slice | NDArray[np.bool_]
+    """Which these are."""
+
+    @classmethod
+    def of(cls, place: Int64s) -> Run:
+        """From the place of each, or -1."""
+        if len(place) and int(place[0]) >= 0 and bool((place[1:] - place[:-1] == 1).all()):
+            return cls(place, slice(int(place[0]), int(place[-1]) + 1), slice(None))
+        kept = place >= 0
+        return cls(place, place[kept], kept)
+
+
+Group = tuple[list[int], NDArray[Any]]
+"""Columns of one type, by position: [G, K, T]."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
     """A tile without its histograms: K layers over T frames, columns as narrow as they are kept."""
@@ -37,10 +61,10 @@ class Moments:
     """Place of each layer within the tile's band of layers."""
     flags_KT: NDArray[np.uint8]
     """0: not sketched in that frame."""
-    counts_KT: tuple[NDArray[Any] | None, ...]
-    """In the order of `COUNTS`; None: all 0."""
-    floats_KT: tuple[NDArray[Any], ...]
-    """In the order of `FLOATS`."""
+    counts: tuple[Group, ...]
+    """Of `COUNTS`; those in none are all 0."""
+    floats: tuple[Group, ...]
+    """Of `FLOATS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,49 +83,45 @@ class Dense:
     num_frames: int
     num_layers: int
     flags: NDArray[np.uint8] = field(init=False)
-    numbers: tuple[Int64s, ...] = field(init=False)
-    floats: tuple[Float64s, ...] = field(init=False)
-    _blocks: list[tuple[Int64s, int, Histograms]] = field(default_factory=list)
-    """(frame of each row or -1, layer, histograms)"""
+    numbers: Int64s = field(init=False)
+    """[8, L, F], see `COUNTS`. Layer after layer, as tiles are: what is copied is copied in long pieces."""
+    floats: Float64s = field(init=False)
+    """[4, L, F], see `FLOATS`."""
+    _blocks: list[tuple[Run, int, Histograms]] = field(default_factory=list)
+    """(frames of its rows, layer, histograms)"""
     _cells: list[tuple[Int64s, Int64s, Cells]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # Layer after layer in memory, as tiles are: what is copied into them is copied in long pieces.
         shape = (self.num_layers, self.num_frames)
-        self.flags = np.zeros(shape, np.uint8).T
-        self.numbers = tuple(np.zeros(shape, np.int64).T for _ in COUNTS)
-        # Only infinity has to be written: pages of zeros cost nothing until they are touched.
-        self.floats = tuple((np.full(shape, value) if value else np.zeros(shape)).T for value in NO_FLOATS)
+        self.flags = np.zeros(shape, np.uint8)
+        self.numbers = np.zeros((len(COUNTS), *shape), np.int64)
+        self.floats = np.zeros((len(FLOATS), *shape))
+        # Only what is not 0 has to be written: pages of zeros cost nothing until they are touched.
+        for at, value in enumerate(NO_FLOATS):
+            if value:
+                self.floats[at] = value
 
-    def put_tile(self, frame_T: Int64s, layer_K: Int64s, moments: Moments, *, is_first: bool) -> None:
+    def put_tile(self, frames: Run, layers: Run, moments: Moments, *, is_first: bool) -> None:
         """Put a tile's moments in.
 
         Args:
-            frame_T: where each of its frames goes; -1: nowhere.
-            layer_K: where each of its layers goes; -1: nowhere.
+            frames: where each of its frames goes.
+            layers: where each of its layers goes.
             moments: the tile.
             is_first: nothing was put into these places before, and no two of its frames or layers go to one place.
         """
         if not is_first:
-            self._add_moments(frame_T, layer_K, moments)
+            self._add_moments(frames.place, layers.place, moments)
             return
-        frames, kept_T = _run(frame_T)
-        layers, kept_K = _run(layer_K)
-        place = (
-            np.ix_(frames, layers)
-            if not isinstance(frames, slice) and not isinstance(layers, slice)
-            else (frames, layers)
-        )
-        targets: list[NDArray[Any]] = [self.flags, *self.numbers, *self.floats]
-        blocks = (moments.flags_KT, *moments.counts_KT, *moments.floats_KT)
-        for target, block in zip(targets, blocks, strict=True):
-            if block is not None:
-                target[place] = block[kept_K][:, kept_T].T
+        for target, groups in ((self.numbers, moments.counts), (self.floats, moments.floats)):
+            for columns, block in groups:
+                _assign(target, columns, layers, frames, block)
+        _assign(self.flags[None], [0], layers, frames, moments.flags_KT[None])
 
-    def put_histograms(self, frame_T: Int64s, layer: int, histograms: Histograms) -> None:
+    def put_histograms(self, frames: Run, layer: int, histograms: Histograms) -> None:
         """Remember a layer's histograms of a tile; laid out when all are known."""
         if histograms.bins_TB.shape[1]:
-            self._blocks.append((frame_T, layer, histograms))
+            self._blocks.append((frames, layer, histograms))
 
     def put_cells(self, frame_C: Int64s, layer_C: Int64s, cells: Cells, *, bins: bool = True) -> None:
         """Put cells in; those of a negative frame or layer are left out."""
@@ -109,7 +129,7 @@ class Dense:
         if not keep.all():
             cells = cells.chosen(keep) if bins else _without_bins(cells, keep)
             frame_C, layer_C = frame_C[keep], layer_C[keep]
-        self._add(frame_C, layer_C, cells.flags_C, tuple(cells.counts_C), tuple(cells.floats_C))
+        self._add(frame_C, layer_C, cells.flags_C, cells.counts_C, cells.floats_C)
         if bins:
             self._cells.append((frame_C, layer_C, cells))
 
@@ -117,11 +137,10 @@ class Dense:
         """(exponent of the first bin, [F, L, B]) of all histograms, without empty bins at either end."""
         first, end = self._extent()
         counts = np.zeros((self.num_frames, self.num_layers, end - first), np.int64)
-        for frame_T, layer, block in self._blocks:
+        for frames, layer, block in self._blocks:
             at = block.lowest - first
-            rows, kept = _run(frame_T)
-            bins = block.bins_TB[kept].astype(np.int64)
-            counts[rows, layer, at : at + bins.shape[1]] += bins
+            bins = block.bins_TB[frames.kept].astype(np.int64)
+            counts[frames.target, layer, at : at + bins.shape[1]] += bins
         flat = counts.reshape(-1)
         for frame_C, layer_C, cells in self._cells:
             base = (frame_C * self.num_layers + layer_C) * (end - first) + cells.lowest_C - first
@@ -141,20 +160,20 @@ class Dense:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """`COUNTS` and `FLOATS` by name."""
-        return dict(zip((*COUNTS, *FLOATS), (*self.numbers, *self.floats), strict=True))
+        """`COUNTS` and `FLOATS` by name, [F, L]."""
+        return {name: column.T for name, column in zip((*COUNTS, *FLOATS), (*self.numbers, *self.floats), strict=True)}
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        return (self.flags & PRESENT) > 0
+        return (self.flags.T & PRESENT) > 0
 
     @property
     def point(self) -> NDArray[np.uint8]:
-        return self.flags & np.uint8(POINT_BITS)
+        return self.flags.T & np.uint8(POINT_BITS)
 
     @property
     def maybe_clipped(self) -> NDArray[np.bool_]:
-        return (self.flags & MAYBE_CLIPPED) > 0
+        return (self.flags.T & MAYBE_CLIPPED) > 0
 
     def _extent(self) -> tuple[int, int]:
         """Exponents of the first bin and behind the last."""
@@ -171,50 +190,44 @@ class Dense:
         """A tile's moments cell by cell, where some of their places may be taken."""
         inside = (moments.flags_KT > 0) & (layer_K >= 0)[:, None] & (frame_T >= 0)[None, :]
         k, t = np.nonzero(inside)
-        zeros = np.zeros(len(k), np.int64)
-        self._add(
-            frame_T[t],
-            layer_K[k],
-            moments.flags_KT[k, t],
-            tuple(zeros if block is None else block[k, t].astype(np.int64) for block in moments.counts_KT),
-            tuple(block[k, t].astype(np.float64) for block in moments.floats_KT),
-        )
+        counts_C = np.zeros((len(COUNTS), len(k)), np.int64)
+        floats_C = np.zeros((len(FLOATS), len(k)))
+        for columns, block in moments.counts:
+            counts_C[columns] = block[:, k, t]
+        for columns, block in moments.floats:
+            floats_C[columns] = block[:, k, t]
+        self._add(frame_T[t], layer_K[k], moments.flags_KT[k, t], counts_C, floats_C)
 
     def _add(
-        self,
-        frame_C: Int64s,
-        layer_C: Int64s,
-        flags_C: NDArray[np.uint8],
-        counts_C: tuple[Int64s, ...],
-        floats_C: tuple[Float64s, ...],
+        self, frame_C: Int64s, layer_C: Int64s, flags_C: NDArray[np.uint8], counts_C: Int64s, floats_C: Float64s
     ) -> None:
         """Cells into their places, in order; a place that is taken holds the sum."""
         for turn in _turns(frame_C * self.num_layers + layer_C):
-            frame, layer = frame_C[turn], layer_C[turn]
-            taken = self.flags[frame, layer] > 0
-            free = ~taken
-            if taken.any():
-                self._merge((frame[taken], layer[taken]), turn[taken], counts_C, floats_C)
-                turn, frame, layer = turn[free], frame[free], layer[free]
-            self.flags[frame, layer] = flags_C[turn]
-            for target, values in zip(self.numbers, counts_C, strict=True):
-                target[frame, layer] = values[turn]
-            for target_f, values_f in zip(self.floats, floats_C, strict=True):
-                target_f[frame, layer] = values_f[turn]
+            taken = self.flags[layer_C[turn], frame_C[turn]] > 0
+            old, new = turn[taken], turn[~taken]
+            place = (layer_C[old], frame_C[old])
+            self.numbers[:, *place] += counts_C[:, old]
+            with np.errstate(over="ignore", invalid="ignore"):
+                for at, combine in enumerate((np.add, np.add, np.maximum, np.minimum)):
+                    self.floats[at][place] = combine(self.floats[at][place], floats_C[at, old])
+            place = (layer_C[new], frame_C[new])
+            self.flags[place] = flags_C[new]
+            self.numbers[:, *place] = counts_C[:, new]
+            self.floats[:, *place] = floats_C[:, new]
 
-    def _merge(
-        self,
-        place: tuple[Int64s, Int64s],
-        turn: Int64s,
-        counts_C: tuple[Int64s, ...],
-        floats_C: tuple[Float64s, ...],
-    ) -> None:
-        for target, values in zip(self.numbers, counts_C, strict=True):
-            target[place] += values[turn]
-        with np.errstate(over="ignore", invalid="ignore"):
-            for at, combine in enumerate((np.add, np.add, np.maximum, np.minimum)):
-                target_f = self.floats[at]
-                target_f[place] = combine(target_f[place], floats_C[at][turn])
+
+def _assign(target: NDArray[Any], columns: list[int], layers: Run, frames: Run, block: NDArray[Any]) -> None:
+    """target[columns, layers, frames] = block, whose parts that go nowhere are left out."""
+    chosen = block[:, layers.kept][:, :, frames.kept]
+    if isinstance(layers.target, slice) and isinstance(frames.target, slice):
+        target[columns, layers.target, frames.target] = chosen
+        return
+    for column, values in zip(columns, chosen, strict=True):
+        part = target[column]
+        if isinstance(layers.target, slice) or isinstance(frames.target, slice):
+            part[layers.target, frames.target] = values
+        else:
+            part[np.ix_(layers.target, frames.target)] = values
 
 
 def _turns(place_C: Int64s) -> list[Int64s]:
@@ -230,14 +243,6 @@ def _turns(place_C: Int64s) -> list[Int64s]:
     occurrence = np.empty(len(order), np.int64)
     occurrence[order] = within(lengths)
     return [np.flatnonzero(occurrence == turn) for turn in range(int(lengths.max()))]
-
-
-def _run(indices: Int64s) -> tuple[slice | Int64s, slice | NDArray[np.bool_]]:
-    """Where to put things, and which of them: slices where all go side by side, which is several times as fast."""
-    if len(indices) and int(indices[0]) >= 0 and bool((indices[1:] - indices[:-1] == 1).all()):
-        return slice(int(indices[0]), int(indices[-1]) + 1), slice(None)
-    kept = indices >= 0
-    return indices[kept], kept
 
 
 def _without_bins(cells: Cells, keep: NDArray[np.bool_]) -> Cells:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from halfscope_server.store import layers, schema
 from halfscope_server.store.cells import Cells, Float64s, Int64s
-from halfscope_server.store.dense import Dense, Moments
+from halfscope_server.store.dense import Dense, Moments, Run
 from halfscope_server.store.engine import Database
 from halfscope_server.store.reading import streams_of
 from halfscope_server.store.tails import Tails
@@ -126,9 +126,10 @@ def _read(
             column_of = columns.get(part.row.stream, _NONE)
             if part.cells is not None:
                 _put_tail(dense, part.cells, part, frame_of, column_of, histograms=histograms)
+            placed = Run.of(frame_of)
             for row in rows.get((part.row.stream, part.number), ()):
                 is_first = not is_shared and is_plain[part.row.stream]
-                _put_tile(dense, row, frame_of, column_of, is_first=is_first)
+                _put_tile(dense, row, placed, column_of, is_first=is_first)
     return layer_ids, axis, dense
 
 
@@ -272,19 +273,19 @@ def _tiles(
         same = [tile.c[name] == slab.c[name] for name in ("run_id", "kind", "attempt", "stream", "number")]
         statement = _within(statement.join(slab, sa.and_(*same)), wanted)
     found: dict[tuple[str, int | None], list[sa.Row[Any]]] = {}
-    for row in connection.execute(statement):
+    for row in connection.execute(statement).all():
         if (row.stream, row.number) in slabs:
             found.setdefault((row.stream, row.number), []).append(row)
     return found
 
 
-def _put_tile(dense: Dense, row: sa.Row[Any], frame_of: Int64s, column_of: Int64s, *, is_first: bool) -> None:
+def _put_tile(dense: Dense, row: sa.Row[Any], frames: Run, column_of: Int64s, *, is_first: bool) -> None:
     found: Moments = unpack_moments(row.moments)
     column_K = _column(column_of, row.band * BAND_LAYERS + found.slots_K.astype(np.int64))
-    dense.put_tile(frame_of, column_K, found, is_first=is_first)
+    dense.put_tile(frames, Run.of(column_K), found, is_first=is_first)
     if "histograms" in row._fields:
         for at in np.flatnonzero(column_K >= 0).tolist():
-            dense.put_histograms(frame_of, int(column_K[at]), unpack_histograms(row.histograms, at, found))
+            dense.put_histograms(frames, int(column_K[at]), unpack_histograms(row.histograms, at, found))
 
 
 def _put_tail(

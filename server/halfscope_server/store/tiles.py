@@ -7,14 +7,14 @@ every count and every float bit for bit; one layer's histograms are unpacked wit
 from __future__ import annotations
 
 import struct
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfscope_server.store.block import Axis, SeriesColumn
 from halfscope_server.store.cells import COUNTS, FLOATS, Float64s
-from halfscope_server.store.dense import Dense, Histograms, Moments
+from halfscope_server.store.dense import Dense, Group, Histograms, Moments
 from halfscope_server.store.packing import (
     as_float32,
     compress,
@@ -54,11 +54,11 @@ def pack_tile(dense: Dense, *, level: int) -> tuple[bytes, bytes] | None:
     Args:
         dense: its layers are the slots of the band, in order.
     """
-    slots = np.flatnonzero(dense.flags.any(axis=0))
+    slots = np.flatnonzero(dense.flags.any(axis=1))
     if not len(slots):
         return None
     lowest, counts = dense.counts()
-    blocks = [_pack_block(lowest, counts[:, slot], dense.flags[:, slot] > 0, level) for slot in slots.tolist()]
+    blocks = [_pack_block(lowest, counts[:, slot], dense.flags[slot] > 0, level) for slot in slots.tolist()]
     ends = np.cumsum([len(block) for block in blocks], dtype=_OFFSET)
     return _pack_moments(dense, slots, level), ends.tobytes() + b"".join(blocks)
 
@@ -67,20 +67,19 @@ def unpack_moments(data: bytes) -> Moments:
     """A tile without its histograms."""
     raw = memoryview(decompress(data))
     num_frames, num_layers, *widths = _MOMENTS_HEAD.unpack_from(raw)
-    at = _MOMENTS_HEAD.size
-    size = num_frames * num_layers
-
-    def taken(width: int, kind: str) -> NDArray[Any]:
-        nonlocal at
-        at += size * width
-        return unshuffled(raw[at - size * width : at], f"<{kind}{width}").reshape(num_layers, num_frames)
-
-    slots = np.frombuffer(raw[at : at + num_layers], "u1")
-    at += num_layers
-    flags = taken(1, "u")
-    counts = tuple(taken(width, "u") if width else None for width in widths[: len(COUNTS)])
-    floats = tuple(taken(width, "f") for width in widths[len(COUNTS) :])
-    return Moments(slots_K=slots, flags_KT=flags, counts_KT=counts, floats_KT=floats)
+    slots = np.frombuffer(raw, "u1", num_layers, _MOMENTS_HEAD.size)
+    at = _MOMENTS_HEAD.size + num_layers
+    flags = np.frombuffer(raw, "u1", num_frames * num_layers, at).reshape(num_layers, num_frames)
+    at += flags.nbytes
+    groups: list[list[Group]] = []
+    for kind, named in (("u", widths[: len(COUNTS)]), ("f", widths[len(COUNTS) :])):
+        groups.append([])
+        for width, columns in _by_width(named):
+            end = at + width * len(columns) * flags.size
+            block = unshuffled(raw[at:end], f"<{kind}{width}").reshape(len(columns), num_layers, num_frames)
+            groups[-1].append((columns, block))
+            at = end
+    return Moments(slots_K=slots, flags_KT=flags, counts=tuple(groups[0]), floats=tuple(groups[1]))
 
 
 def unpack_histograms(data: bytes, index: int, moments: Moments) -> Histograms:
@@ -107,20 +106,21 @@ def unpack_histograms(data: bytes, index: int, moments: Moments) -> Histograms:
 
 
 def _pack_moments(dense: Dense, slots: NDArray[np.int64], level: int) -> bytes:
-    columns: list[bytes] = [shuffled(_by_layer(dense.flags, slots))]
-    widths = []
-    for numbers in dense.numbers:
-        column = _by_layer(numbers, slots)
-        widths.append(_width(column))
-        if widths[-1]:
-            columns.append(shuffled(column.astype(f"<u{widths[-1]}")))
-    for floats in dense.floats:
-        column = _by_layer(floats, slots)
-        narrow = as_float32(column.reshape(-1))
-        widths.append(8 if narrow is None else 4)
-        columns.append(shuffled(column if narrow is None else narrow))
-    head = _MOMENTS_HEAD.pack(dense.num_frames, len(slots), *widths)
-    return compress(head + slots.astype("u1").tobytes() + b"".join(columns), level)
+    """Columns of one width lie together: a tile is unpacked in a handful of array operations."""
+    numbers, floats = dense.numbers[:, slots], dense.floats[:, slots]
+    widths = [_width(column) for column in numbers]
+    narrow = [as_float32(column.reshape(-1)) for column in floats]
+    float_widths = [8 if column is None else 4 for column in narrow]
+    parts = [numbers[columns].astype(f"<u{width}") for width, columns in _by_width(widths)]
+    parts += [floats[columns].astype(f"<f{width}") for width, columns in _by_width(float_widths)]
+    head = _MOMENTS_HEAD.pack(dense.num_frames, len(slots), *widths, *float_widths)
+    body = [slots.astype("u1").tobytes(), dense.flags[slots].tobytes(), *map(shuffled, parts)]
+    return compress(head + b"".join(body), level)
+
+
+def _by_width(widths: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """(width, columns that have it), widths ascending; columns of no width are left out."""
+    return [(width, [at for at, one in enumerate(widths) if one == width]) for width in sorted({*widths} - {0})]
 
 
 def _pack_block(lowest: int, counts_TB: NDArray[np.int64], is_present_T: NDArray[np.bool_], level: int) -> bytes:
@@ -133,10 +133,6 @@ def _pack_block(lowest: int, counts_TB: NDArray[np.int64], is_present_T: NDArray
     width = _width(bins)
     packed = compress(shuffled(np.ascontiguousarray(bins, f"<u{width}")), level)
     return _BLOCK_HEAD.pack(lowest + first, end - first, width) + packed
-
-
-def _by_layer(values_FL: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[Any]:
-    return np.ascontiguousarray(values_FL[:, slots].T)
 
 
 def _width(column: NDArray[np.int64]) -> int:

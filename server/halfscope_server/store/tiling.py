@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from halfscope_server.store import schema
 from halfscope_server.store.block import Axis
 from halfscope_server.store.cells import Cells, Float64s, Int64s
-from halfscope_server.store.dense import Dense
+from halfscope_server.store.dense import Dense, Run
 from halfscope_server.store.packing import OPEN_LEVEL, SEALED_LEVEL
 from halfscope_server.store.tiles import (
     BAND_LAYERS,
@@ -104,11 +104,11 @@ def _band(held: sa.Row[Any] | None, old_steps: Int64s, cells: Cells, steps: Int6
     """One band's layers over one slab's frames."""
     dense = Dense(len(steps), BAND_LAYERS)
     if held is not None:
-        frame_of = _frame_of(old_steps, steps)
+        frames = Run.of(_frame_of(old_steps, steps))
         found = unpack_moments(held.moments)
-        dense.put_tile(frame_of, found.slots_K.astype(np.int64), found, is_first=True)
+        dense.put_tile(frames, Run.of(found.slots_K.astype(np.int64)), found, is_first=True)
         for at, slot in enumerate(found.slots_K.tolist()):
-            dense.put_histograms(frame_of, slot, unpack_histograms(held.histograms, at, found))
+            dense.put_histograms(frames, slot, unpack_histograms(held.histograms, at, found))
     dense.put_cells(_frame_of(cells.step_C, steps), cells.lid_C % BAND_LAYERS, cells)
     return dense
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from halfscope_server.store import cells
-from halfscope_server.store.dense import Dense
+from halfscope_server.store.dense import Dense, Run
 from halfscope_server.store.tiles import BAND_LAYERS, pack_tile, unpack_histograms, unpack_moments
 
 Make = Callable[..., Any]
@@ -34,14 +34,14 @@ def test_counts_of_any_width_come_back(make_sketches: Make, make_cell: Make, lar
     assert (moments.flags_KT > 0).tolist() == [[True, False, True], [False, False, True], [True, False, False]]
     assert moments.flags_KT[1, 2] & cells.MAYBE_CLIPPED
     back = Dense(len(STEPS), BAND_LAYERS)
-    back.put_tile(np.arange(3), moments.slots_K.astype(np.int64), moments, is_first=True)
+    frames = Run.of(np.arange(3))
+    back.put_tile(frames, Run.of(moments.slots_K.astype(np.int64)), moments, is_first=True)
     for at, slot in enumerate(moments.slots_K.tolist()):
-        back.put_histograms(np.arange(3), slot, unpack_histograms(packed[1], at, moments))
-    assert back.numbers[cells.COUNTS.index("n")][0, 2] == 2 * largest + 2
-    for one, other in zip((*dense.numbers, dense.flags), (*back.numbers, back.flags), strict=True):
-        assert np.array_equal(one, other)
-    for one, other in zip(dense.floats, back.floats, strict=True):
-        assert np.array_equal(np.ascontiguousarray(one).view("<i8"), np.ascontiguousarray(other).view("<i8"))
+        back.put_histograms(frames, slot, unpack_histograms(packed[1], at, moments))
+    assert back.columns["n"][0, 2] == 2 * largest + 2
+    assert np.array_equal(dense.numbers, back.numbers)
+    assert np.array_equal(dense.flags, back.flags)
+    assert np.array_equal(dense.floats.view("<i8"), back.floats.view("<i8"))
     (lowest, counts), (back_lowest, back_counts) = dense.counts(), back.counts()
     assert lowest == back_lowest == (-30 if largest else -4)
     assert np.array_equal(counts, back_counts)
