@@ -38,7 +38,9 @@ ROOM = 2
 MOST_BELOW, MOST_ABOVE = 9, 4
 """And at most so many where data lie further out: as FP16 sees them, from 2^-34 to 2^20."""
 MAX_SCALE_LOG2 = 150.0
-LAYERS_AT_ONCE = 64
+SKETCHES_AT_ONCE = 250_000
+"""Read at once, some 80 MB; in whole bands of layers, which the store keeps together."""
+BAND_LAYERS = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -205,21 +207,23 @@ def _read_piece(view: RunView, frames: RunFrames, node: Node, span: Span, piece:
     low, high = max(piece.span.first_step, span.first_step), min(piece.span.last_step, span.last_step)
     if low > high:
         return None
+    num_bands = SKETCHES_AT_ONCE // max(1, frames.table.num_frames * frames.group) // BAND_LAYERS
+    at_once = BAND_LAYERS * max(1, num_bands)
     parts = [
         view.store.frame_sketches(
             view.run_id,
-            frames.layer_ids(first, min(first + LAYERS_AT_ONCE, node.end)),
+            frames.layer_ids(first, min(first + at_once, node.end)),
             first_step=low,
             last_step=high,
             rank=frames.rank,
             attempt=piece.attempt,
         )
-        for first in range(node.first, node.end, LAYERS_AT_ONCE)
+        for first in range(node.first, node.end, at_once)
     ]
     # A frame that came in meanwhile is in the later of them only.
     kept = [np.isin(part.step, parts[0].step) for part in parts]
     present = np.concatenate([part.present[keep] for part, keep in zip(parts, kept, strict=True)], axis=1)
-    rows = present.any(axis=1)
+    rows: NDArray[np.bool_] = np.asarray(present.any(axis=1))
     if not rows.any():
         return None
     first_present = present.argmax(axis=1)[:, None]
@@ -237,8 +241,13 @@ def _read_piece(view: RunView, frames: RunFrames, node: Node, span: Span, piece:
         scale=head.scale[rows],
         point=of_first("point"),
         maybe_clipped=of_first("maybe_clipped").astype(np.bool_),
-        sketch=merge([part.sketches[keep].merged(1) for part, keep in zip(parts, kept, strict=True)])[rows],
+        sketch=_rows(merge([_rows(p.sketches, keep).merged(1) for p, keep in zip(parts, kept, strict=True)]), rows),
     )
+
+
+def _rows(sketches: Sketch, keep: NDArray[np.bool_]) -> Sketch:
+    """Some frames; all of them without a copy."""
+    return sketches if keep.all() else sketches[keep]
 
 
 def _joined(sketches: Sequence[Sketch]) -> Sketch:
