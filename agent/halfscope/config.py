@@ -43,8 +43,9 @@ class AgentConfig:
     world_size: int = 1
     attempt: int = 0
     start_step: int = 0
-    every: int = 1
-    """Gradients are measured at every N-th step; scale, skips and loss at every step."""
+    every: int | None = None
+    """Gradients are sketched at every N-th step and at every skipped one; None: every 10th on a CPU, every 50th on a
+    device. Everything else is measured at every step."""
     precision: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     tags: Sequence[str] = ()
@@ -75,7 +76,7 @@ def resolve(
     tags: Sequence[str] | None = None,
     precision: str | None = None,
     start_step: int = 0,
-    every: int = 1,
+    every: int | None = None,
     mode: str | None = None,
     server: str | None = None,
     run_id: str | None = None,
@@ -120,7 +121,7 @@ def resolve(
         world_size=world_size,
         attempt=_attempt(base, run, world_size),
         start_step=_count("start_step", start_step, least=0, most=MAX_START_STEP),
-        every=_count("every", every, least=1),
+        every=None if every is None else _count("every", every, least=1),
         precision=precision,
         config=_config(config),
         tags=_tags(tags),

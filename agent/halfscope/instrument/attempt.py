@@ -9,12 +9,20 @@ left.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from halfscope.instrument.device import Flight, Slot
+from halfscope.instrument.device import InFlight, Slot
+from halfscope.probes.inputs import InputReading
+
+if TYPE_CHECKING:
+    from halfscope.instrument.sketching import TakenSketch
 
 Value = float | Slot | None
+
+InputLook = InputReading | tuple[str, Slot]
+"""One look at an input batch; of a device the argument's name, and what is on its way."""
 
 Point = Literal["unscale", "scaled_step", "clip", "closure", "step"]
 """Where gradients were read: return of `unscale_`; pre-hook of a fused step, divided by the scale; entry of a
@@ -33,6 +41,7 @@ class GradientReading:
     layer_norms: Sequence[tuple[Sequence[int], Slot]] = ()
     """Per device: positions within `parameters`, and their norms on the way."""
     divide_by: Value = 1.0
+    sketch: TakenSketch | None = None
 
     def __init__(self, point: Point, clipped: Literal["no", "maybe"]) -> None:
         self.point = point
@@ -45,7 +54,9 @@ class OptimizerAttempt:
     through_scaler: bool = False
     """`scaler.step(optimizer)` returned in this attempt."""
     num_calls: int = 0
-    """How often `optimizer.step` ran. On the fused path that proves nothing."""
+    """How often `optimizer.step` was called."""
+    num_returned: int = 0
+    """How often it returned instead of raising. On the fused path that proves nothing."""
     num_applied: int = 0
     user_unscaled: bool = False
     reading: GradientReading | None = None
@@ -98,7 +109,10 @@ class Attempt:
     update_missing: bool = False
     pending: bool = False
     """Some value is still on the device."""
-    flights: Sequence[Flight] = ()
+    flights: Sequence[InFlight] = ()
+    sketch_flights: tuple[InFlight, ...] = ()
+    is_sketched: bool = False
+    inputs: tuple[InputLook, ...] = ()
     judged: bool = False
     loss_told: bool = False
 
@@ -109,6 +123,13 @@ class Attempt:
     def arrived(self) -> bool:
         """Whether every value has reached the host. Asks the events; waits for nothing."""
         return all(flight.event.query() for flight in self.flights)
+
+    def is_bad(self) -> bool:
+        """Whether something of it is known not to be finite: its loss, or a gradient that was read or withheld."""
+        loss = self.loss
+        return (loss is not None and not math.isfinite(loss)) or any(
+            part.skipped or (part.reading is not None and bool(part.reading.nonfinite)) for part in self.optimizers
+        )
 
     @property
     def loss(self) -> float | None:

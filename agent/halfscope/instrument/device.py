@@ -18,9 +18,24 @@ import torch
 class DoneEvent(Protocol):
     """The part of `torch.cuda.Event` that is used."""
 
-    def record(self) -> Any: ...
     def query(self) -> bool: ...
     def synchronize(self) -> Any: ...
+
+
+class RecordedEvent(DoneEvent, Protocol):
+    """One that is still to be put behind the work that it tells of."""
+
+    def record(self) -> Any: ...
+
+
+class InFlight(Protocol):
+    """Something on its way to the host."""
+
+    @property
+    def event(self) -> DoneEvent: ...
+
+    def land(self) -> None:
+        """It was read, and its place is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +76,7 @@ class DeviceRing:
         depth: int = 64,
         *,
         pinned: bool = True,
-        make_event: Callable[[], DoneEvent] | None = None,
+        make_event: Callable[[], RecordedEvent] | None = None,
         capturing: Callable[[], bool] | None = None,
     ) -> None:
         """
@@ -78,7 +93,7 @@ class DeviceRing:
         self._host_rows = self.host.unbind(0)
         self.num_dropped = 0
         """Values left out because the row was full or the host too far ahead."""
-        self._make_event: Callable[[], DoneEvent] = make_event or torch.cuda.Event
+        self._make_event: Callable[[], RecordedEvent] = make_event or torch.cuda.Event
         self._capturing = capturing or torch.cuda.is_current_stream_capturing
         self._row = 0
         self._used = 0

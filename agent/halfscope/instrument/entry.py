@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -22,16 +23,17 @@ from halfscope._version import __version__
 from halfscope.config import AgentConfig
 from halfscope.guard import Guard
 from halfscope.instrument import environment, exits, names
+from halfscope.instrument.facts import FactTeller
+from halfscope.instrument.feeding import InputWatch
 from halfscope.instrument.report import Reporter
 from halfscope.instrument.run import DRAIN_S, Run
+from halfscope.instrument.sketching import LayerNumbers, SketchTaker
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.instrument.watcher import Watcher
 from halfscope.record.recorder import Recorder
 from halfscope.wire.messages import Start, StreamInfo
 
 logger = logging.getLogger("halfscope")
-
-DEFAULT_SERVER = "http://127.0.0.1:65504"
 
 _active: dict[int, Run] = {}
 """id of each watched model, optimizer and scaler to the run that watches it; entries live as long as the run does."""
@@ -48,7 +50,7 @@ def watch(
     tags: Sequence[str] | None = None,
     precision: str | None = None,
     start_step: int = 0,
-    every: int = 1,
+    every: int | None = None,
     mode: str | None = None,
     server: str | None = None,
     run_id: str | None = None,
@@ -67,7 +69,8 @@ def watch(
         precision: its label, where halfscope cannot see it by itself: `FP32`, `TF32`, `FP16-AMP`, `FP16`, `BF16-AMP`,
             `BF16`, `mixed`.
         start_step: number of the first step, for a training that continues.
-        every: gradients are measured at every N-th step; loss, scale and skips at every step.
+        every: gradients are sketched at every N-th step, and at every skipped one; by default every 10th on a CPU and
+            every 50th on a device. Everything else is measured at every step.
         mode: `online`, `offline` (journal only) or `disabled`; HALFSCOPE_MODE, else `online`.
         server: address of the server; HALFSCOPE_SERVER, else what `halfscope login` stored, else a local one.
         run_id: the run to continue or to join; HALFSCOPE_RUN_ID, else a new one.
@@ -94,13 +97,36 @@ def watch(
     )
     models = names.name_models(model)
     optimizers = names.name_optimizers(optimizer)
+    for label, item in optimizers.items():
+        _check_initialised(label, item)
     scalers = names.name_scalers(scaler)
-    url = f"{(settings.server or DEFAULT_SERVER).rstrip('/')}/runs/{settings.run_id}"
+    url = _page(settings)
     if settings.mode == "disabled":
         return Run(run_id=settings.run_id, name=settings.name, url=url)
     keys = [id(item) for item in (*models.values(), *optimizers.values(), *scalers.values())]
     _supersede(keys)
     return _start(settings, models, optimizers, scalers, url, keys)
+
+
+def _check_initialised(name: str, optimizer: torch.optim.Optimizer) -> None:
+    if not hasattr(optimizer, "param_groups") or not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+        raise TypeError(
+            f"optimizer {name!r} ({type(optimizer).__name__}) lacks what torch.optim.Optimizer.__init__ sets; "
+            "expected one whose own __init__ calls super().__init__(params, defaults)"
+        )
+
+
+def _page(settings: AgentConfig) -> str:
+    """The run's page at the server that the sender ships to."""
+    from halfscope.send import endpoint
+
+    try:
+        server = endpoint.resolve(settings.server).url
+    except ValueError:
+        if settings.server is not None:
+            raise
+        server = endpoint.DEFAULT_URL  # what was kept is no address; the sender tells of it
+    return f"{server}/runs/{settings.run_id}"
 
 
 def _supersede(keys: Sequence[int]) -> None:
@@ -132,16 +158,28 @@ def _start(
         WatchedScaler(index, name, item, labelled=len(enabled) > 1)
         for index, (name, item) in enumerate(enabled.items())
     ]
-    guard = Guard(lambda probe, error: reporter.facts.degraded(watcher.clock.step, probe, error))
-    reporter = Reporter(
+    guard = Guard(lambda probe, error: facts.degraded(watcher.clock.step, probe, error))
+    parameter_names = _parameter_names(models, watched_optimizers)
+    facts = FactTeller(
         recorder,
-        guard,
         models=models,
-        names=_parameter_names(models, watched_optimizers),
+        names=parameter_names,
         optimizers=watched_optimizers,
         scalers=watched_scalers,
         all_scalers=scalers,
         given_precision=settings.precision,
+    )
+    trained = [parameter for watched in watched_optimizers for parameter in watched.parameters()]
+    layers = LayerNumbers(recorder, lambda: {**parameter_names, **names.parameter_names(models)}, trained)
+    sketches = SketchTaker(recorder, layers, every=settings.every, has_scaler=bool(watched_scalers))
+    reporter = Reporter(
+        recorder,
+        guard,
+        facts,
+        sketches,
+        names=parameter_names,
+        optimizers=watched_optimizers,
+        scalers=watched_scalers,
     )
     watcher = Watcher(
         models=models,
@@ -149,8 +187,9 @@ def _start(
         scalers=watched_scalers,
         reporter=reporter,
         guard=guard,
+        sketches=sketches,
+        inputs=InputWatch(every=settings.every),
         start_step=settings.start_step,
-        every=settings.every,
     )
 
     def ended(run: Run) -> None:
@@ -171,12 +210,14 @@ def _start(
     )
     for key in keys:
         _active[key] = run
-    guard.wrap("facts", reporter.facts.started)(settings.start_step, demo="demo" in settings.tags)
+    guard.wrap("facts", facts.started)(settings.start_step, demo="demo" in settings.tags)
     guard.wrap("hooks", watcher.attach)()
     exits.register(run)
     if settings.mode == "online":
         guard.wrap("sender", _ensure_sender)(settings.directory, settings.server)
         recorder.tend = partial(guard.wrap("sender", _keep_sender), settings.directory, settings.server)
+        if settings.rank == 0:
+            print(f"halfscope: watching run {settings.name} -> {url}", file=sys.stderr)
     return run
 
 

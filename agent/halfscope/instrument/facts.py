@@ -85,6 +85,10 @@ class FactTeller:
         self._recorder.facts({"precision": label, "precision_source": "seen" if forward_seen else "inferred"})
         self.precision_known = True
 
+    def parameters_order(self, names: Sequence[str]) -> None:
+        """Layers in forward order: the order in which the first backward pass reached them, turned round."""
+        self._recorder.facts({"parameters_order": list(names)})
+
     def memory(self) -> None:
         """A step was applied: optimizer state exists now."""
         optimizers = [watched.optimizer for watched in self._optimizers]

@@ -2,7 +2,8 @@
 
 A hook sits in the module's own dictionary, so `pickle` and `deepcopy` of the model take it along: what they take of
 this one is a do-nothing of the standard library, and the copy needs no halfscope.
-Invariant: calls under `torch.compile` tracing do nothing, so the hook is traced to nothing and breaks no graph.
+Invariant: calls under `torch.compile` and `torch.jit.trace` do nothing, so the hook is traced to nothing and breaks no
+graph.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class ForwardHook:
         self._seen = seen
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
             return
         self._seen(module, args, kwargs)
 

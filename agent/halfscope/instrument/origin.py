@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from halfscope.instrument.watched import WatchedOptimizer
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Origin:
@@ -71,6 +73,19 @@ class BackwardOrder:
         for key in tuple(self._handles):
             self._remove(key)
         self._set(parameter, self._on_backward)
+
+    def is_lost(self, optimizers: Iterable[WatchedOptimizer]) -> bool:
+        """Whether the parameter whose hook was kept takes no gradients any more, or is in no optimizer. Then its hook
+        is off, and `attach` begins anew."""
+        if not self.complete:
+            return False
+        for kept in self._parameters.values():
+            if kept.requires_grad and any(kept is p for watched in optimizers for p in watched.parameters()):
+                return False
+        self.detach()
+        self.complete = False
+        self.order.clear()
+        return True
 
     def detach(self) -> None:
         """Takes every hook off."""

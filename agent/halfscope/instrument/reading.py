@@ -1,6 +1,6 @@
 """Reading an optimizer's gradients into its share of the current attempt.
 
-Owns when they are measured (`every`), and the choice between reading at once and queueing on the device. Sets no hooks.
+Owns the choice between reading at once and queueing on the device. Sets no hooks.
 Invariant: changes no gradient and waits for no device.
 """
 
@@ -11,9 +11,11 @@ from typing import Literal
 
 import torch
 
+from halfscope.guard import Guard
 from halfscope.instrument.attempt import Attempt, GradientReading, OptimizerAttempt, Point
 from halfscope.instrument.device import Slot
 from halfscope.instrument.rings import Rings
+from halfscope.instrument.sketching import SketchTaker
 from halfscope.instrument.watched import WatchedOptimizer
 from halfscope.probes import gradients
 
@@ -24,12 +26,9 @@ _COMPARED = ("unscale", "clip")
 class GradientReader:
     """Reads the gradients of a run's optimizers."""
 
-    def __init__(self, rings: Rings, every: int) -> None:
-        """
-        Args:
-            every: of this many steps one is measured.
-        """
-        self._rings, self._every = rings, every
+    def __init__(self, rings: Rings, sketches: SketchTaker, guard: Guard) -> None:
+        self._rings, self._sketches = rings, sketches
+        self._take = guard.wrap("sketches", sketches.take)
 
     def read(
         self,
@@ -47,10 +46,8 @@ class GradientReader:
             step: number of the attempt.
             clipped: whether clipping may have come before.
             grad_scale: the scale that is still on them.
-            always: also between two measured steps.
+            always: sketch them whatever the step's number.
         """
-        if step % self._every and not always:
-            return
         grads = watched.gradients()
         if not grads:
             return
@@ -70,11 +67,14 @@ class GradientReader:
             reading.layer_norms = self._capture(grads)
             reading.divide_by = 1.0 if grad_scale is None else self._rings.value(grad_scale)
         attempt.optimizers[watched.index].reading = reading
+        due = self._sketches.is_due(step, on_host(grads[0]), nonfinite=bool(reading.nonfinite))
+        if due or always:
+            self._take(attempt, reading, watched, grads, grad_scale)
 
-    def read_clipped(self, step: int, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
+    def read_clipped(self, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
         """Notes the norm that the optimizer is handed, where it was read before clipping."""
         grads = watched.gradients()
-        if not grads or step % self._every:
+        if not grads:
             return
         if self._rings.on_host(grads[0]):
             found_inf = getattr(watched.optimizer, "found_inf", None)

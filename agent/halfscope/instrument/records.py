@@ -6,7 +6,12 @@ Invariant: nothing behind these methods waits for a disk or a network.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from halfscope.wire.messages import Layer
+
+if TYPE_CHECKING:
+    from halfscope.sketch import Sketch
 
 
 class Declares(Protocol):
@@ -45,3 +50,17 @@ class Records(Declares, Tells, Protocol):
     """Takes everything of a run."""
 
     def row(self, step: int, time_us: int, values: Sequence[tuple[int, float]]) -> None: ...
+
+    def layers(self, layers: Sequence[Layer]) -> None: ...
+
+    def sketches(
+        self,
+        step: int,
+        time_us: int,
+        *,
+        point: str,
+        clipped: str,
+        scale: float,
+        lids: Sequence[int],
+        sketches: Sketch,
+    ) -> None: ...

@@ -14,10 +14,13 @@ import torch
 from halfscope.guard import Guard
 from halfscope.instrument.attempt import Attempt
 from halfscope.instrument.facts import FactTeller
+from halfscope.instrument.feeding import InputTeller
+from halfscope.instrument.frames import FrameWriter
 from halfscope.instrument.judge import Judge
 from halfscope.instrument.records import Records
 from halfscope.instrument.resolve import resolve
 from halfscope.instrument.rows import Row, RowWriter
+from halfscope.instrument.sketching import SketchTaker
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.probes import memory
 
@@ -29,35 +32,28 @@ class Reporter:
         self,
         recorder: Records,
         guard: Guard,
+        facts: FactTeller,
+        sketches: SketchTaker,
         *,
-        models: Mapping[str, torch.nn.Module],
         names: Mapping[int, str],
         optimizers: Sequence[WatchedOptimizer],
         scalers: Sequence[WatchedScaler],
-        all_scalers: Mapping[str, torch.amp.GradScaler],
-        given_precision: str | None,
     ) -> None:
         """
         Args:
+            sketches: takes what is written here.
             names: id of a parameter to its canonical name.
             scalers: the enabled ones.
-            all_scalers: by name, disabled ones too.
         """
+        self.facts = facts
         self._recorder, self._names = recorder, names
         self._scalers = list(scalers)
-        self.facts = FactTeller(
-            recorder,
-            models=models,
-            names=names,
-            optimizers=optimizers,
-            scalers=scalers,
-            all_scalers=all_scalers,
-            given_precision=given_precision,
-        )
         self._judge = Judge(recorder, names=names, optimizers=optimizers, scalers=self._scalers)
-        self._rows = RowWriter(recorder, self.facts, optimizers, self._scalers)
+        self._rows = RowWriter(recorder, facts, optimizers, self._scalers)
+        self._tell_inputs = guard.wrap("inputs", InputTeller(recorder).tell)
+        self._write_frames = guard.wrap("sketches", FrameWriter(recorder, sketches).write)
         self._memory_values = guard.wrap("memory", self._rows.memory_values)
-        self._training_bytes = guard.wrap("memory", self.facts.memory)
+        self._training_bytes = guard.wrap("memory", facts.memory)
         self._memory_read_ns = -math.inf
 
     def first_attempt(self, autocast: Collection[torch.dtype], order: Sequence[int], *, forward_seen: bool) -> None:
@@ -69,6 +65,8 @@ class Reporter:
         """
         self._judge.order = tuple(self._names[key] for key in order if key in self._names)
         self.facts.first_attempt(autocast, forward_seen=forward_seen)
+        if self._judge.order:
+            self.facts.parameters_order(self._judge.order[::-1])
 
     def adopted(self, step: int, scaler: WatchedScaler, optimizer: WatchedOptimizer) -> None:
         """A scaler that was not given steps a watched optimizer; it is watched from now on."""
@@ -102,6 +100,10 @@ class Reporter:
                 judge.loss(attempt)
             else:
                 judge.attempt(attempt)
+            if attempt.inputs:
+                self._tell_inputs(attempt)
+            if attempt.is_sketched or attempt.pending:
+                self._write_frames(attempt)
             write(attempt, num_steps, memory_row)
             memory_row = []
 

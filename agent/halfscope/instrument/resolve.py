@@ -28,7 +28,7 @@ def _optimizer(part: OptimizerAttempt) -> None:
     flag: Value = part.found_inf
     if flag is not None and not isinstance(flag, float):
         part.found_inf = host(flag)
-        part.num_applied = 0 if part.found_inf else part.num_calls
+        part.num_applied = 0 if part.found_inf else part.num_returned
     part.learning_rates = [host(rate) for rate in part.learning_rates]
     if part.reading is not None:
         _reading(part.reading)

@@ -5,12 +5,13 @@ Owns the device rings of a run, one per device. Invariant: asking for a value ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from halfscope.instrument.attempt import Value
 from halfscope.instrument.device import DeviceRing, Flight, Slot
+from halfscope.probes.sketches import DeviceSketcher
 
 SPARE_WIDTH = 96
 """Room per attempt for what is not a layer: losses, flags, scales, learning rates, logged tensors."""
@@ -19,6 +20,11 @@ SPARE_WIDTH = 96
 def make_ring(device: torch.device, width: int) -> DeviceRing | None:
     """Other devices than CUDA's have no asynchronous copy that we know to be one: their values are not available."""
     return DeviceRing(device, width) if device.type == "cuda" else None
+
+
+def make_sketcher(device: torch.device, num_elements: Sequence[int], has_double: bool) -> DeviceSketcher | None:
+    """Likewise for sketches: only of gradients on CUDA's devices."""
+    return DeviceSketcher(device, num_elements, has_double=has_double) if device.type == "cuda" else None
 
 
 def in_host_memory(tensor: torch.Tensor) -> bool:
@@ -35,14 +41,18 @@ class Rings:
         *,
         make: Callable[[torch.device, int], DeviceRing | None] = make_ring,
         on_host: Callable[[torch.Tensor], bool] = in_host_memory,
+        make_sketcher: Callable[[torch.device, Sequence[int], bool], DeviceSketcher | None] = make_sketcher,
     ) -> None:
         """
         Args:
             num_layers: how many gradient norms an attempt has.
             make: the ring of a device, given its width; None where the device has no way to deliver later.
             on_host: whether a tensor can be read at once.
+            make_sketcher: what sketches gradients on a device, given how many elements each layer has and whether some
+                are float64; None where nothing can.
         """
         self.on_host = on_host
+        self.make_sketcher = make_sketcher
         self._make = make
         self._width = num_layers + SPARE_WIDTH
         self._rings: dict[torch.device, DeviceRing | None] = {}

@@ -56,9 +56,18 @@ class RowWriter:
             for watched, scaler_part in zip(self._scalers, attempt.scalers, strict=False):
                 self._scaler_values(row, watched, scaler_part)
         for index, part in enumerate(attempt.optimizers):
-            row.append((self._optimizer_sids[index]["opt.steps"], float(num_steps[index])))
-            self._optimizer_values(row, index, part)
-        self._run_values(row, attempt)
+            self._optimizer_values(row, index, part, num_steps[index])
+        sids, loss, step_s = self._run_sids, attempt.loss, attempt.step_s
+        if loss is not None:
+            row.append((sids["loss"], loss))
+        if step_s > 0:
+            row.append((sids["time.step_s"], step_s))
+            if attempt.cost_share is not None:
+                row.append((sids["halfscope.cost_share"], attempt.cost_share))
+            if attempt.samples is not None or attempt.inferred_samples:
+                self._throughput(row, attempt)
+            if attempt.tokens is not None:
+                row.append((sids["throughput.tokens_per_s"], attempt.tokens / step_s))
         if memory_row:
             row += memory_row
         if attempt.logged is not None:
@@ -88,11 +97,11 @@ class RowWriter:
         if isinstance(part.growth_tracker, float):
             row.append((sids["amp.growth_tracker"], part.growth_tracker))
 
-    def _optimizer_values(self, row: Row, index: int, part: OptimizerAttempt) -> None:
-        sids = self._optimizer_sids[index]
+    def _optimizer_values(self, row: Row, index: int, part: OptimizerAttempt, num_steps: int) -> None:
+        sids, reading, rates = self._optimizer_sids[index], part.reading, part.learning_rates
+        row.append((sids["opt.steps"], float(num_steps)))
         if part.through_scaler:
             row.append((sids["amp.skipped"], 1.0 if part.skipped else 0.0))
-        reading = part.reading
         if reading is not None and reading.norm is not None:
             row.append((sids["grad.norm"], reading.norm))
             if self._points[index] is not reading.point:
@@ -100,8 +109,8 @@ class RowWriter:
                 self._facts.gradient_point(self._optimizers[index].name, reading.point, reading.clipped)
         if part.norm_clipped is not None:
             row.append((sids["grad.norm_clipped"], part.norm_clipped))
-        if part.learning_rates is not self._rates[index] and part.learning_rates != self._rates[index]:
-            self._rate_values(row, self._optimizers[index], part.learning_rates)
+        if rates is not self._rates[index] and rates != self._rates[index]:
+            self._rate_values(row, self._optimizers[index], rates)
 
     def _rate_values(self, row: Row, watched: WatchedOptimizer, rates: Sequence[Value]) -> None:
         before = self._rates[watched.index]
@@ -115,28 +124,10 @@ class RowWriter:
         if rates:
             self._rates[watched.index] = rates
 
-    def _run_values(self, row: Row, attempt: Attempt) -> None:
-        sids = self._run_sids
-        loss = attempt.loss
-        if loss is not None:
-            row.append((sids["loss"], loss))
-        step_s = attempt.step_s
-        if step_s <= 0:
-            return
-        row.append((sids["time.step_s"], step_s))
-        if attempt.samples is not None:
-            row.append((sids["throughput.samples_per_s"], attempt.samples / step_s))
-            if self._samples_source != "declared":
-                self._tell_samples_source("declared")
-        elif attempt.inferred_samples:
-            row.append((sids["throughput.samples_per_s"], attempt.inferred_samples / step_s))
-            if self._samples_source != "inferred":
-                self._tell_samples_source("inferred")
-        if attempt.tokens is not None:
-            row.append((sids["throughput.tokens_per_s"], attempt.tokens / step_s))
-        if attempt.cost_share is not None:
-            row.append((sids["halfscope.cost_share"], attempt.cost_share))
-
-    def _tell_samples_source(self, source: str) -> None:
-        self._samples_source = source
-        self._facts.samples_source(source)
+    def _throughput(self, row: Row, attempt: Attempt) -> None:
+        source = "inferred" if attempt.samples is None else "declared"
+        samples = attempt.inferred_samples if attempt.samples is None else attempt.samples
+        row.append((self._run_sids["throughput.samples_per_s"], samples / attempt.step_s))
+        if source != self._samples_source:
+            self._samples_source = source
+            self._facts.samples_source(source)

@@ -57,6 +57,8 @@ class Run:
         """Its page."""
         self._watcher, self._recorder, self._guard, self._on_end = watcher, recorder, guard, on_end
         self._logged_sids: dict[str, int] = {}
+        self._died: tuple[int, BaseException] | None = None
+        """The exception that ended the thread which trained, and the step it came to."""
         if guard is not None:
             self._annotate = guard.wrap("run.step", self._annotate_now, keep=True)
             self._take = guard.wrap("run.log", self._log_now, keep=True)
@@ -82,7 +84,8 @@ class Run:
     def log(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
         """Records other numbers at the current step: `run.log({"val/loss": 0.3})` or `run.log(accuracy=0.9)`.
 
-        Nested mappings give names with prefixes: `{"val": {"loss": 0.3}}` is `val/loss`.
+        Nested mappings give names with prefixes: `{"val": {"loss": 0.3}}` is `val/loss`. A series has one value per
+        step: of several the last counts.
         """
         if self._watcher is not None:
             self._take(values, named)
@@ -105,6 +108,8 @@ class Run:
         self._watcher = None
         if watcher is None or recorder is None or guard is None:
             return
+        if outcome == "finished" and self._died is not None and self._died[0] == watcher.clock.step:
+            outcome, error = "exception", self._died[1]
         guard.wrap("end", watcher.end)()
         guard.wrap("detach", watcher.detach)()
         guard.wrap("detach", exits.unregister)(self)
@@ -120,6 +125,12 @@ class Run:
         if self._on_end is not None:
             guard.wrap("sender", self._on_end)(self)
         guard.stop()
+
+    def thread_died(self, thread: int | None, error: BaseException) -> None:
+        """An exception ended a thread. Where it is the one that trains, and none trains on, that is the run's end."""
+        watcher = self._watcher
+        if watcher is not None and thread == watcher.thread:
+            self._died = watcher.clock.step, error
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Held by something that is copied or saved (a trainer, a module), it must not stop that.

@@ -1,7 +1,8 @@
 """What each call of a watched scaler means for the attempt it falls into.
 
 Flags and scale are taken between `step` and `update`, which adds the optimizers' flags into each other and clears them.
-Invariant: on the unfused path an optimizer that was called has stepped; on the fused path only the device's flag tells.
+Invariant: on the unfused path an optimizer whose step returned has stepped; on the fused path only the device's flag
+tells.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ScalerCalls:
         self.before_update = wrap("scaler", self._before_update)
         self.after_update = wrap("scaler", self._after_update)
         self._read_loss = wrap("loss", self._read_loss_now)
-        self._applied_before = 0
+        self._calls_before = self._returned_before = 0
         self._between = False
 
     def _before_scale(self, outputs: Any) -> None:
@@ -96,7 +97,8 @@ class ScalerCalls:
         if watched is None:
             return
         watcher.inside_scaler_step = watched.optimizer
-        self._applied_before = attempt.optimizers[watched.index].num_calls
+        part = attempt.optimizers[watched.index]
+        self._calls_before, self._returned_before = part.num_calls, part.num_returned
 
     def _after_step(self, optimizer: torch.optim.Optimizer) -> None:
         watcher = self._watcher
@@ -114,12 +116,15 @@ class ScalerCalls:
                 return  # the device knows; it is counted when it has told
             applied = not part.found_inf
         else:
-            applied = part.num_calls > self._applied_before
+            applied = part.num_returned > self._returned_before
         part.num_applied += int(applied)
         watcher.attempt.notable |= not applied
-        if not applied and part.reading is None:
+        if not applied and part.reading is not None and part.reading.sketch is None and not part.user_unscaled:
+            # The device told only now that this step is worth a sketch; nobody has touched its gradients since.
+            watcher.read_gradients(watched, "unscale", "no", always=True)
+        elif not applied and part.reading is None:
             # Between two measured steps: what was not finite is worth a look all the same.
-            scaled = part.num_calls > self._applied_before and not part.user_unscaled
+            scaled = part.num_calls > self._calls_before and not part.user_unscaled
             scale = self._watched.scaler._scale if scaled else None
             watcher.read_gradients(watched, "scaled_step" if scaled else "step", "maybe", scale, True)
 
@@ -144,8 +149,17 @@ class ScalerCalls:
         part.was_set = new_scale is not None
         scale = self._watched.scaler._scale
         part.scale = None if scale is None else watcher.rings.value(scale)
-        if watcher.inside_scaler_step is not None:  # adopted in the middle of its step
-            self._after_step(watcher.inside_scaler_step)
+        if watcher.inside_scaler_step is not None:
+            self._after_unseen_return(watcher.inside_scaler_step)
+
+    def _after_unseen_return(self, optimizer: torch.optim.Optimizer) -> None:
+        """Its step has begun, and its end was not seen: the scaler was adopted in the middle of it, or it raised, and
+        the user caught that. Then nothing was applied, and nothing withheld either."""
+        watcher = self._watcher
+        watched = watcher.by_id[id(optimizer)]
+        if watcher.attempt.optimizers[watched.index].num_returned > self._returned_before:
+            self._after_step(optimizer)
+        watcher.inside_scaler_step = None
 
     def _after_update(self, new_scale: Any) -> None:
         watcher = self._watcher

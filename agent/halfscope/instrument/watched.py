@@ -1,6 +1,6 @@
 """The optimizers and scalers of a run, with what does not change from step to step.
 
-Invariant: an optimizer's parameters are looked up once and again only when its groups have changed.
+Invariant: parameters are looked up in the optimizer's groups whenever they are needed: users put others into them.
 """
 
 from __future__ import annotations
@@ -27,31 +27,14 @@ class WatchedOptimizer:
         self.name = name
         self.optimizer = optimizer
         self.labels: Mapping[str, str] = {"optimizer": name} if labelled else {}
-        self.num_elements = 0
         self.num_unchecked = ADOPTION_CHECKS
         """In how many steps more it is looked who calls it."""
         self.last_rate: float | None = None
         self.last_rates: Sequence[Any] = ()
-        self._marks: list[tuple[int, ...]] = []
-        """Of each group its size, first and last parameter: what a replaced layer or head changes."""
-        self._parameters: list[torch.Tensor] = []
 
-    def parameters(self) -> Sequence[torch.Tensor]:
-        """All of its parameters, in the order of its groups."""
-        groups = self.optimizer.param_groups
-        known = self._parameters
-        if len(groups) == 1:
-            params = groups[0]["params"]
-            if known and len(params) == len(known) and params[0] is known[0] and params[-1] is known[-1]:
-                return known
-        marks = [
-            (len(params), *map(id, (*params[:1], *params[-1:]))) for group in groups if (params := group["params"])
-        ]
-        if len(groups) == 1 or marks != self._marks:
-            self._marks = marks
-            self._parameters = [p for group in groups for p in group["params"]]
-            self.num_elements = sum(parameter.numel() for parameter in self._parameters)
-        return self._parameters
+    def parameters(self) -> list[torch.Tensor]:
+        """All of its parameters as they are now, in the order of its groups."""
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradients that are there, in the order of `parameters`."""
@@ -63,20 +46,25 @@ class WatchedOptimizer:
             if (grad := parameter.grad) is not None
         ]
 
+    def parameters_with_gradient(self) -> list[torch.Tensor]:
+        """The parameters that `gradients` are of."""
+        groups = self.optimizer.param_groups
+        return [parameter for group in groups for parameter in group["params"] if parameter.grad is not None]
+
     def with_gradient(self) -> list[int]:
         """ids of the parameters that `gradients` are of."""
         return [id(parameter) for parameter in self.parameters() if parameter.grad is not None]
 
     def describe(self) -> dict[str, Any]:
         """The facts about it."""
-        defaults = self.optimizer.defaults
+        defaults, parameters = self.optimizer.defaults, self.parameters()
         return {
             "name": self.name,
             "class": type(self.optimizer).__name__,
             "fused": bool(defaults.get("fused")),
             "foreach": defaults.get("foreach"),
-            "num_tensors": len(self.parameters()),
-            "num_parameters": self.num_elements,
+            "num_tensors": len(parameters),
+            "num_parameters": sum(parameter.numel() for parameter in parameters),
             "num_groups": len(self.optimizer.param_groups),
         }
 

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from threading import get_ident
 from typing import Any, Literal
 
 import torch
@@ -21,11 +22,13 @@ from halfscope.instrument import scaler as scaler_hooks
 from halfscope.instrument.adopt import calling_scaler
 from halfscope.instrument.attempt import Attempt, OptimizerAttempt, Point, ScalerAttempt, Value
 from halfscope.instrument.closed import ClosedAttempts
+from halfscope.instrument.feeding import InputWatch
 from halfscope.instrument.origin import BackwardOrder
 from halfscope.instrument.reading import GradientReader
 from halfscope.instrument.report import Reporter
 from halfscope.instrument.rings import Rings
 from halfscope.instrument.scaler_calls import ScalerCalls
+from halfscope.instrument.sketching import SketchTaker
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.record.clock import COMPLETE, OPEN, StepClock
 
@@ -43,8 +46,9 @@ class Watcher:
         scalers: Sequence[WatchedScaler],
         reporter: Reporter,
         guard: Guard,
+        sketches: SketchTaker,
+        inputs: InputWatch,
         start_step: int,
-        every: int,
     ) -> None:
         self.models, self.optimizers, self.scalers = models, list(optimizers), list(scalers)
         self.reporter, self.guard = reporter, guard
@@ -56,7 +60,10 @@ class Watcher:
         self._awaited_scalers = {scaler.index for scaler in scalers}
         """Those that were updated in the last attempt: with one scaler for each of several optimizers, the attempt is
         over when all of them were."""
+        self.thread = get_ident()
+        """The one that trains: it completed the last attempt."""
         self.inside_scaler_step: torch.optim.Optimizer | None = None
+        self._infers_samples = True
         self._pending_samples = 0
         self._forward_counted = False
         self._first_told = False
@@ -69,7 +76,12 @@ class Watcher:
         self.backward_seen = False
         """A backward pass ran, and `after_backward` is still to be called."""
         self.order = BackwardOrder(self._backward)
-        reader = GradientReader(self.rings, every)
+        self.sketches, self.inputs = sketches, inputs
+        sketches.rings = inputs.rings = self.rings
+        reader = GradientReader(self.rings, sketches, guard)
+        self._inputs_seen = guard.wrap("inputs", inputs.seen)
+        self._inputs_taken = guard.wrap("inputs", inputs.take)
+        self._inputs_looked_at = guard.wrap("inputs", inputs.look_again)
         self._read = guard.wrap("gradients", reader.read)
         self._read_clipped = guard.wrap("gradients", reader.read_clipped)
         self.read_rates = guard.wrap("learning rate", self._read_rates_now)
@@ -90,6 +102,7 @@ class Watcher:
             self._handles.append(watched.optimizer.register_step_post_hook(after))
             for parameter in watched.parameters()[:1]:
                 self.guard.wrap("device", self.rings.prepare)(parameter.device)
+            self.guard.wrap("sketches", self.sketches.prepare)(watched)
         for scaler in self.scalers:
             self._attach_scaler(scaler)
         clipping.listen(self._clip_listener)
@@ -135,10 +148,12 @@ class Watcher:
             self.after_backward()
         if not self._first_told:
             self._forward_inside(module, args, kwargs)
-        if not self._forward_counted:
+        if self._infers_samples and not self._forward_counted:
             # Several passes before one backward (two views, a discriminator) are one batch.
             self._forward_counted = True
             self._pending_samples += forward.leading_size(args, kwargs) or 0
+        if not self.inputs.is_useless:
+            self._inputs_seen(self.clock.step + (self.clock.phase is COMPLETE), args, kwargs)
 
     def _forward_inside(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._first_told:
@@ -182,7 +197,7 @@ class Watcher:
         reading = part.reading
         if reading is not None and (part.user_unscaled or reading.point == "clip"):
             if part.num_calls == 1:
-                self._read_clipped(self.clock.step, watched, part)
+                self._read_clipped(watched, part)
             return None
         grad_scale = getattr(optimizer, "grad_scale", None)
         if grad_scale is not None:
@@ -219,18 +234,19 @@ class Watcher:
             self.after_backward()
         part = self.attempt.optimizers[watched.index]
         if part.reading is not None and part.reading.point == "clip":
-            self._read_clipped(self.clock.step, watched, part)
+            self._read_clipped(watched, part)
         else:
             self.read_gradients(watched, "closure", "maybe")
 
     def _after_step(
         self, watched: WatchedOptimizer, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        if self.inside_scaler_step is optimizer:
-            return  # after_step of the scaler knows more
         if self.backward_seen:
             self.after_backward()
         part = self.attempt.optimizers[watched.index]
+        part.num_returned += 1
+        if self.inside_scaler_step is optimizer:
+            return  # after_step of the scaler knows more
         part.num_applied += 1
         groups = optimizer.param_groups
         if len(groups) == 1 and groups[0].get("lr") is watched.last_rate:
@@ -263,6 +279,9 @@ class Watcher:
         part = ScalerAttempt()
         part.touched = True
         self.attempt.scalers.append(part)
+        self._awaited_scalers.add(watched.index)
+        if self._is_due(self.attempt.optimizers[stepped.index]):
+            self.clock.reopen()  # another scaler's update ended the attempt before this one's came
         self._attach_scaler(watched)
         self.reporter.adopted(self.clock.step, watched, stepped)
         self.inside_scaler_step = stepped.optimizer
@@ -296,6 +315,8 @@ class Watcher:
         attempt.declared_loss = loss
         if isinstance(loss, float) and not math.isfinite(loss):
             attempt.notable = True
+            if self.clock.phase is COMPLETE:
+                self._inputs_looked_at(attempt)
             if attempt.judged:
                 self._judge_loss(attempt)
             elif self.clock.phase is COMPLETE:
@@ -326,6 +347,9 @@ class Watcher:
         """
         phase = self.clock.phase
         if phase is not OPEN and not (phase is COMPLETE and self._is_due(self.attempt.optimizers[watched.index])):
+            # No backward pass was seen: the parameter that tells of them may have been frozen or replaced.
+            if self.order.is_lost(self.optimizers):
+                self._attach_backward()
             self.clock.begin()
         return self.attempt.optimizers[watched.index]
 
@@ -354,12 +378,17 @@ class Watcher:
         attempt = self.attempt
         if attempt.scalers:
             self._awaited_scalers = {at for at, scaler in enumerate(attempt.scalers) if scaler.updated}
+        self.thread = get_ident()
         attempt.step = self.clock.step
         attempt.completed_ns = time.perf_counter_ns()
         attempt.completed_us = time.time_ns() // 1000
         if self._pending_samples:
             attempt.inferred_samples, self._pending_samples = self._pending_samples, 0
         self._forward_counted = False
+        if self.inputs.has_seen:
+            self._inputs_taken(attempt, anyway=attempt.notable and attempt.is_bad())
+        if not self.order.complete:
+            self.order.settle()
         if not self._settled_in:
             self._settle_in(attempt)
         if attempt.notable:
@@ -375,7 +404,6 @@ class Watcher:
     def _settle_in(self, attempt: Attempt) -> None:
         if not self._first_told:
             self._first_told = True
-            self.order.settle()
             for handle in self._first_forward_handles:
                 handle.remove()
             self._first_forward_handles.clear()
@@ -390,13 +418,15 @@ class Watcher:
         attempt = self.attempt
         attempt.own_ns = self.guard.own_ns
         self.attempt = self._new_attempt()
-        if self.rings.used:
+        if self.rings.used or attempt.sketch_flights:
             attempt.pending = True
-            attempt.flights = self.rings.seal()
-        if self._forward_handle is not None and attempt.samples is not None and self._first_told:
-            # The user declares samples: nothing is to be inferred, and the model is called without a hook again.
-            self._forward_handle.remove()
-            self._forward_handle = None
+            attempt.flights = [*self.rings.seal(), *attempt.sketch_flights]
+        if attempt.samples is not None and self._first_told:
+            self._infers_samples = False  # the user declares them
+            if self.inputs.is_useless and self._forward_handle is not None:
+                # Nothing is to be looked at either: the model is called without a hook again.
+                self._forward_handle.remove()
+                self._forward_handle = None
         self.closed.add(attempt)
 
     def _new_attempt(self) -> Attempt:

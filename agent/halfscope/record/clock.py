@@ -56,6 +56,11 @@ class StepClock:
             self._next()
         self.phase = COMPLETE
 
+    def reopen(self) -> None:
+        """More work of a completed attempt was found to be to come: it is open again."""
+        if self.phase is COMPLETE:
+            self.phase = OPEN
+
     def annotate(self) -> None:
         """`run.step` was called: it speaks of the open or the just completed attempt.
 

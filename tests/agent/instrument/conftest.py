@@ -13,8 +13,31 @@ import pytest
 import torch
 from halfscope.record.layout import find_streams
 from halfscope.record.reader import JournalReader
+from halfscope.sketch import Sketch, unpack
 from halfscope.wire.codec import decode_record
-from halfscope.wire.messages import Declare, End, Event, Facts, Lost, Points, Series, Start
+from halfscope.wire.messages import (
+    Declare,
+    End,
+    Event,
+    Facts,
+    Layer,
+    Layers,
+    Lost,
+    Points,
+    Series,
+    Sketches,
+    Start,
+)
+
+
+@dataclass
+class LayerSketch:
+    """One layer's sketch at one step, with what its record says of it."""
+
+    sketch: Sketch
+    point: str
+    clipped: str
+    scale: float
 
 
 @dataclass
@@ -27,6 +50,9 @@ class Recorded:
     events: list[Event] = field(default_factory=list)
     declared: dict[int, Series] = field(default_factory=dict)
     points: dict[int, dict[int, float]] = field(default_factory=dict)
+    layers: dict[int, Layer] = field(default_factory=dict)
+    frames: dict[int, dict[str, LayerSketch]] = field(default_factory=dict)
+    """Step to layer to sketch."""
 
     def series(self, name: str, **labels: str) -> dict[int, float]:
         """Step to value of one series; empty where there is none."""
@@ -79,6 +105,16 @@ def _take(recorded: Recorded, record: Any) -> None:
                 for step, value in zip(steps[rows].tolist(), values.tolist(), strict=True):
                     assert step not in kept, f"step {step} of {recorded.declared[column.sid].name} came twice"
                     kept[step] = value
+        case Layers():
+            for layer in record.layers:
+                assert recorded.layers.setdefault(layer.lid, layer) == layer
+        case Sketches():
+            frame = recorded.frames.setdefault(record.step, {})
+            lids, sketches = unpack(record)
+            for at, lid in enumerate(lids.tolist()):
+                name = recorded.layers[lid].name
+                assert name not in frame, f"step {record.step} of {name} was sketched twice"
+                frame[name] = LayerSketch(sketches[at], record.point, record.clipped, record.scale)
         case Lost():
             raise AssertionError(f"the journal lost records: {record}")
 

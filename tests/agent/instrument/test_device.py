@@ -7,7 +7,7 @@ read none; and on host memory treated as a device, with events done only later, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from halfscope.instrument.attempt import host
 from halfscope.instrument.device import DeviceRing, Slot
 from halfscope.instrument.rings import Rings
 from halfscope.probes import gradients
+from halfscope.probes.sketches import DeviceSketcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 Net = Callable[[], torch.nn.Sequential]
@@ -43,6 +44,12 @@ class Later:
 
 def late_ring(device: torch.device, width: int, depth: int = 64) -> DeviceRing:
     return DeviceRing(device, width, depth, pinned=False, make_event=Later, capturing=lambda: False)
+
+
+def late_sketcher(device: torch.device, num_elements: Sequence[int], has_double: bool) -> DeviceSketcher:
+    return DeviceSketcher(
+        device, num_elements, has_double=has_double, pinned=False, make_event=Later, capturing=lambda: False
+    )
 
 
 # ---- the ring ---------------------------------------------------------------------------------------
@@ -129,12 +136,20 @@ def fake_ring(device: torch.device, width: int) -> DeviceRing:
     return DeviceRing(device, width, pinned=True, make_event=lambda: Later(10**9), capturing=lambda: False)
 
 
+def fake_sketcher(device: torch.device, num_elements: Sequence[int], has_double: bool) -> DeviceSketcher:
+    return DeviceSketcher(
+        device, num_elements, has_double=has_double, make_event=lambda: Later(10**9), capturing=lambda: False
+    )
+
+
 @pytest.fixture
 def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTensorMode]:
     """A CPU build that takes fake CUDA tensors through GradScaler and our hooks."""
     monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
     monkeypatch.setattr("torch.amp.grad_scaler.GradScaler.is_enabled", lambda self: True)
-    monkeypatch.setattr(watcher_module, "Rings", lambda num_layers: Rings(num_layers, make=fake_ring))
+    monkeypatch.setattr(
+        watcher_module, "Rings", lambda num_layers: Rings(num_layers, make=fake_ring, make_sketcher=fake_sketcher)
+    )
     monkeypatch.setattr("halfscope.instrument.environment.device", lambda found: {"type": found.type})
     monkeypatch.setattr("halfscope.instrument.precision.uses_tf32", lambda found: False)
     with FakeTensorMode() as mode:
@@ -166,6 +181,7 @@ def test_a_watched_amp_step_on_a_device_reads_nothing(watching: Any, fake_cuda: 
         run.log(metric=torch.empty((), device="cuda"))
     assert run._guard.failures == {}
     assert run._watcher.rings.num_dropped > 0
+    assert run._watcher.sketches._told_every == 50
     assert len(run._watcher.closed) == 69
 
 
@@ -200,7 +216,9 @@ def test_capture_keeps_kinds_it_cannot_read_without_waiting_out() -> None:
 def as_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Host memory treated as a device whose values arrive steps later."""
     monkeypatch.setattr(
-        watcher_module, "Rings", lambda num_layers: Rings(num_layers, make=late_ring, on_host=lambda tensor: False)
+        watcher_module,
+        "Rings",
+        lambda num_layers: Rings(num_layers, make=late_ring, make_sketcher=late_sketcher, on_host=lambda tensor: False),
     )
 
 

@@ -244,25 +244,49 @@ def test_on_a_skip_the_bad_layers_are_named_before_clipping_spreads_them(watchin
     assert (skip.attributes["num_nonfinite"], skip.attributes["num_finite"]) == (1, 3)
 
 
-def test_every_n_th_step_only_gradients_are_left_out(watching: Any, net: Net) -> None:
-    """`every=3` measures gradients at steps 0, 3, 6; scale, skips and loss come at every step."""
+def test_a_parameter_that_was_replaced_in_the_middle_of_a_group_is_read(watching: Any, net: Net) -> None:
+    """Neither the length of the group nor its ends tell of it."""
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-    watching(model, optimizer, scaler, every=3)
-    for step in range(8):
+    watching(model, optimizer)
+    expected = []
+    for step in range(3):
+        if step == 1:
+            model[2].weight = torch.nn.Parameter(torch.full((1, 8), 3.0))
+            optimizer.param_groups[0]["params"][2] = model[2].weight
         optimizer.zero_grad()
-        scaler.scale(loss_of(model)).backward()
-        if step == 4:
-            model[0].bias.grad.fill_(math.nan)
-        scaler.step(optimizer)
-        scaler.update()
+        loss_of(model).backward()
+        expected.append(true_norm(model))
+        optimizer.step()
+    norms = watching.read().series("grad.norm")
+    assert all(math.isclose(norms[step], expected[step], rel_tol=1e-6) for step in range(3))
+
+
+@pytest.mark.parametrize("how", ["frozen", "replaced"])
+def test_a_backward_pass_is_still_seen_when_the_layer_next_to_the_loss_changes(
+    watching: Any, net: Net, how: str
+) -> None:
+    """What is logged between backward and step stays with its step, from the second step after the change on."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    run = watching(model, optimizer)
+    for step in range(6):
+        if step == 2 and how == "frozen":
+            model[2].requires_grad_(False)
+        elif step == 2:
+            model[2] = torch.nn.Linear(8, 1)
+            optimizer.param_groups[0]["params"][2:] = list(model[2].parameters())
+        optimizer.zero_grad()
+        loss_of(model).backward()
+        run.log(between=float(step))
+        optimizer.step()
     recorded = watching.read()
-    assert [step for step in recorded.series("grad.norm") if step != 4] == [0, 3, 6]
-    assert list(recorded.series("amp.scale")) == list(range(8))
-    assert list(recorded.series("loss")) == list(range(8))
-    (skip,) = recorded.kinds("skip")
-    assert skip.attributes["nonfinite"] == ["0.bias"]
+    assert recorded.steps() == list(range(6))
+    between = recorded.series("between")
+    assert {step: between[step] for step in (0, 3, 4, 5)} == {0: 0.0, 3: 3.0, 4: 4.0, 5: 5.0}
+    hooked = [p for p in model.parameters() if p._post_accumulate_grad_hooks]
+    assert hooked == []
+    assert recorded.kinds("agent_degraded") == []
 
 
 def test_parameters_that_replaced_others_are_the_ones_that_are_read(watching: Any, net: Net) -> None:

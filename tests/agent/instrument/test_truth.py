@@ -47,6 +47,8 @@ class Reading:
     norm: list[float] = field(default_factory=list)
     clip_returned: list[float] = field(default_factory=list)
     loss: list[float] = field(default_factory=list)
+    gradients: list[dict[str, list[float]]] = field(default_factory=list)
+    """Of every layer, unscaled, before clipping, in float64."""
 
 
 class Training:
@@ -116,6 +118,9 @@ class Training:
     def read_gradients(self, loss: float) -> None:
         scale = 1.0 if self.scaler is None else self.scaler.get_scale()
         grads = [p.grad.double() / scale for p in self.model.parameters() if p.grad is not None]
+        self.reading.gradients.append(
+            {name: (p.grad.double() / scale).flatten().tolist() for name, p in self.model.named_parameters()}
+        )
         self.reading.norm.append(torch.cat([grad.flatten() for grad in grads]).norm().item())
         self.reading.skipped.append(float(self.scaler is not None and any(not g.isfinite().all() for g in grads)))
         self.reading.scale.append(scale)
@@ -131,6 +136,13 @@ class Training:
         return [*self.model.parameters(), *state]
 
 
+def point(training: Training, clipped: bool, loop: Loop, kind: Kind) -> str:
+    """Where the table in docs/design.md says that gradients are read."""
+    if training.scaler is not None:
+        return "scaled_step" if kind == "fused" and not clipped else "unscale"
+    return "clip" if clipped else "closure" if loop == "closure" else "step"
+
+
 def same(found: float, expected: float, *, rel: float) -> bool:
     if not math.isfinite(expected):
         return not math.isfinite(found)
@@ -140,9 +152,10 @@ def same(found: float, expected: float, *, rel: float) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize(("precision", "loop", "clipped", "kind"), CASES)
 def test_exports_what_an_independent_reading_sees_and_changes_no_bit(
-    watching: Any, precision: Precision, loop: Loop, clipped: bool, kind: Kind
+    watching: Any, assert_is_sketch_of: Any, precision: Precision, loop: Loop, clipped: bool, kind: Kind
 ) -> None:
-    """Scale, next scale, skip, applied steps, norm and loss of 200 steps; the training is bitwise the unwatched one."""
+    """Scale, next scale, skip, applied steps, norm, loss and sketches of 200 steps; the training is bitwise the
+    unwatched one."""
     twin = Training(precision, loop, clipped, kind, reads=True)
     twin.train()
     seen = twin.reading
@@ -170,5 +183,17 @@ def test_exports_what_an_independent_reading_sees_and_changes_no_bit(
     else:
         assert not recorded.series("amp.skipped")
     assert recorded.kinds("agent_degraded") == []
+    bad = {step for step, norm in enumerate(seen.norm) if not math.isfinite(norm)}
+    assert set(recorded.frames) == set(range(0, STEPS, 10)) | bad
+    for step, frame in recorded.frames.items():
+        assert list(frame) == [name for name, _ in training.model.named_parameters()]
+        for name, found in frame.items():
+            assert_is_sketch_of(found.sketch, seen.gradients[step][name], rel=1e-9)
+            assert found.point == point(training, clipped, loop, kind)
+            assert found.clipped == ("no" if found.point in ("unscale", "scaled_step", "clip") else "maybe")
+            if training.scaler is None:
+                assert math.isnan(found.scale)
+            else:
+                assert found.scale == seen.scale[step]
     for watched, unwatched in zip(training.tensors(), twin.tensors(), strict=True):
         assert watched.detach().numpy().tobytes() == unwatched.detach().numpy().tobytes()

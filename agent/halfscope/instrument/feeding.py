@@ -1,0 +1,143 @@
+"""What a training feeds its first model: looked at in sampled steps, and after one that was not finite.
+
+Sets no hooks. Invariant: a batch is held weakly from its forward pass to the end of its step, and nothing waits for a
+device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from halfscope.instrument.attempt import Attempt, InputLook
+from halfscope.instrument.records import Records
+from halfscope.instrument.rings import Rings
+from halfscope.instrument.sids import Sids
+from halfscope.instrument.sketching import EVERY_ON_DEVICE, EVERY_ON_HOST
+from halfscope.probes import inputs
+from halfscope.probes.inputs import InputBatch, InputReading
+
+MAX_BATCHES = 16
+"""Of one step that are kept in sight (micro-batches)."""
+TRIES = 8
+"""Forward passes without a floating-point tensor, after which none is expected any more."""
+
+
+class InputWatch:
+    """Looks at the batches of one run."""
+
+    def __init__(self, *, every: int | None) -> None:
+        """
+        Args:
+            every: of so many steps one is looked at; None: by the device.
+        """
+        self.rings = Rings(0)
+        """Says what is on the host; the watcher puts its own here."""
+        self._every = every
+        self._batches: list[InputBatch] = []
+        self._last: list[InputBatch] = []
+        """Of the step before."""
+        self._looks: list[InputLook] = []
+        self._looked = False
+        self._num_tries = 0
+        self.is_useless = False
+        """The model takes no floating-point numbers: there is nothing to look at."""
+
+    @property
+    def has_seen(self) -> bool:
+        """A batch of the step that is on."""
+        return bool(self._batches)
+
+    def seen(self, step: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """A forward pass with gradients begins.
+
+        Args:
+            step: number of the attempt that it belongs to.
+        """
+        if self.is_useless or len(self._batches) >= MAX_BATCHES:
+            return
+        batch = InputBatch(args, kwargs)
+        if not batch:
+            self._num_tries += 1
+            self.is_useless = self._num_tries >= TRIES
+            return
+        self._num_tries = -TRIES
+        self._batches.append(batch)
+        if self._looked or step % (self._every or EVERY_ON_HOST) == 0:
+            tensors = batch.tensors()
+            on_host = all(self.rings.on_host(tensor) for _, tensor in tensors)
+            if self._looked or on_host or step % (self._every or EVERY_ON_DEVICE) == 0:
+                self._looked = True
+                self._looks += self._look(tensors)
+
+    def take(self, attempt: Attempt, *, anyway: bool) -> None:
+        """The step is complete: what was seen of it is the attempt's, and later batches belong to the next.
+
+        Args:
+            anyway: look at what is still alive, where that was not done.
+        """
+        if anyway and not self._looked:
+            for batch in self._batches:
+                self._looks += self._look(batch.tensors())
+        if self._looks:
+            attempt.inputs = tuple(self._looks)
+            self._looks = []
+        self._last, self._batches, self._looked = self._batches, [], False
+
+    def look_again(self, attempt: Attempt) -> None:
+        """The completed step turned out not to be finite after `take`."""
+        if not attempt.inputs:
+            attempt.inputs = tuple(look for batch in self._last for look in self._look(batch.tensors()))
+        self._last = []
+
+    def _look(self, tensors: Sequence[tuple[str, torch.Tensor]]) -> list[InputLook]:
+        here = [(name, tensor) for name, tensor in tensors if self.rings.on_host(tensor)]
+        looks: list[InputLook] = []
+        reading = inputs.read(here)
+        if reading is not None:
+            looks.append(reading)
+        for name, tensor in tensors:
+            if not self.rings.on_host(tensor):
+                slot = self.rings.put(inputs.capture(tensor))
+                if slot is not None:
+                    looks.append((name, slot))
+        return looks
+
+
+class InputTeller:
+    """Tells what was seen: two series, and an event where a batch is bad."""
+
+    def __init__(self, recorder: Records) -> None:
+        self._recorder = recorder
+        self._sids = Sids(recorder, {})
+
+    def tell(self, attempt: Attempt) -> None:
+        """Adds to the row of an attempt whose values are on the host."""
+        readings = [
+            look if isinstance(look, InputReading) else inputs.of_captured(look[0], look[1].read())
+            for look in attempt.inputs
+        ]
+        reading = inputs.joined(readings)
+        if reading is None:
+            return
+        attempt.logged = {
+            **(attempt.logged or {}),
+            self._sids["input.absmax"]: reading.absmax,
+            self._sids["input.nonfinite"]: float(reading.num_nonfinite),
+        }
+        if reading.num_nonfinite:
+            attributes = {
+                "argument": reading.argument,
+                "first_row": reading.first_row,
+                "num_nan": reading.num_nan,
+                "num_inf": reading.num_inf,
+            }
+            self._recorder.event(
+                "input_nonfinite",
+                attempt.step,
+                time_us=attempt.completed_us,
+                severity="critical",
+                attributes=attributes,
+            )

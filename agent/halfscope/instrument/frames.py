@@ -1,0 +1,104 @@
+"""Frames of sketches: what was taken in an attempt, written with its step, its scale and where it was read.
+
+Sets no hooks. Invariant: a frame is written once, when its attempt is told, and never without the scale that its step
+used where there was one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from halfscope.instrument.attempt import Attempt, OptimizerAttempt, host
+from halfscope.instrument.records import Records
+from halfscope.instrument.sketching import LayerNumbers, SketchTaker
+from halfscope.sketch import Sketch, stack
+
+MAX_LAYERS_TOLD = 64
+MAX_FLUSHES = 2
+"""A layer that was all zero and came back so often is one that is not always used (a branch, an expert): no news."""
+
+
+class FrameWriter:
+    """Writes the frames of one run."""
+
+    def __init__(self, recorder: Records, taker: SketchTaker) -> None:
+        self._recorder, self._taker = recorder, taker
+        self._flushes = _Flushes(taker.layers)
+
+    def write(self, attempt: Attempt) -> None:
+        """Writes what was taken in an attempt whose values are on the host."""
+        for part in attempt.optimizers:
+            reading = part.reading
+            if reading is None or reading.sketch is None:
+                self._taker.soon |= part.skipped
+                continue
+            scale = _scale(attempt, part)
+            lids: list[int] = []
+            stacks: list[Sketch] = []
+            for some, measured in reading.sketch.parts():
+                lids += some
+                stacks.append(measured.sketches)
+            sketches = stacks[0] if len(stacks) == 1 else _joined(stacks)
+            self._recorder.sketches(
+                attempt.step,
+                attempt.completed_us,
+                point=reading.point,
+                clipped=reading.clipped,
+                scale=scale,
+                lids=lids,
+                sketches=sketches,
+            )
+            flushed = self._flushes.see(lids, sketches)
+            if flushed:
+                self._tell_flushed(attempt, flushed, scale)
+
+    def _tell_flushed(self, attempt: Attempt, lids: Sequence[int], scale: float) -> None:
+        self._recorder.event(
+            "layer_flushed",
+            attempt.step,
+            time_us=attempt.completed_us,
+            severity="warning",
+            where=[self._taker.layers.name(lid) for lid in lids[:MAX_LAYERS_TOLD]],
+            attributes={"num_layers": len(lids), "scale": None if math.isnan(scale) else scale},
+        )
+
+
+class _Flushes:
+    """Which layers are all zero now, and were not before."""
+
+    def __init__(self, layers: LayerNumbers) -> None:
+        self._layers = layers
+        self._alive = np.zeros(len(layers), bool)
+        self._times = np.zeros(len(layers), np.int64)
+        """How often each has been all zero."""
+
+    def see(self, lids: Sequence[int], sketches: Sketch) -> list[int]:
+        """The layers that have become all zero with these sketches."""
+        if len(self._layers) > len(self._alive):
+            more = len(self._layers) - len(self._alive)
+            self._alive, self._times = np.pad(self._alive, (0, more)), np.pad(self._times, (0, more))
+        if sketches.nonfinite.any():
+            return []  # of a step that overflowed nothing is said about what is too small
+        at = np.array(lids)
+        is_zero = (sketches.zeros == sketches.n) & (sketches.n > 0)
+        fallen = at[is_zero & self._alive[at]]
+        self._alive[at] = np.where(sketches.n > 0, ~is_zero, self._alive[at])
+        self._times[fallen] += 1
+        told: list[int] = fallen[self._times[fallen] <= MAX_FLUSHES].tolist()
+        return told
+
+
+def _scale(attempt: Attempt, part: OptimizerAttempt) -> float:
+    """The loss scale of the gradients that an optimizer's share was read from; NaN where there is none."""
+    if not part.through_scaler and not part.user_unscaled:
+        return math.nan
+    scale = host(attempt.scalers[part.scaler].scale) if attempt.scalers else None
+    return math.nan if scale is None else scale
+
+
+def _joined(stacks: Sequence[Sketch]) -> Sketch:
+    """Stacks one behind the other."""
+    return stack([each[at] for each in stacks for at in range(each.shape[0])])

@@ -1,0 +1,212 @@
+"""Taking sketches of an optimizer's gradients, at the moment at which they are read.
+
+Owns which steps are sketched and the numbers of layers in the stream. Sets no hooks; what becomes of a sketch is the
+frame writer's. Invariant: a sketch is of the very gradients whose norm was read, and nothing here waits for a device.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from halfscope.instrument.attempt import Attempt, GradientReading
+from halfscope.instrument.records import Records
+from halfscope.instrument.rings import Rings
+from halfscope.instrument.watched import WatchedOptimizer
+from halfscope.probes.sketches import DeviceSketcher, HostSketcher, Measured, SketchFlight, num_stored
+from halfscope.wire.messages import Layer
+
+EVERY_ON_HOST = 10
+EVERY_ON_DEVICE = 50
+"""Of how many steps one is sketched where `watch(every=)` says nothing."""
+BAD_IN_A_ROW = 16
+"""Without a scaler nothing holds back a step that is not finite, and a poisoned run stays so: after so many such steps
+in a row only every N-th is sketched."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenSketch:
+    """Sketches of one reading: on the host, or on their way from one or more devices."""
+
+    lids: Sequence[int]
+    """Of all gradients of the reading, in their order."""
+    on_host: tuple[Sequence[int], Measured] | None
+    """Positions of the gradients that were measured on the host, and what was measured."""
+    on_devices: Sequence[tuple[Sequence[int], SketchFlight]]
+
+    def parts(self) -> list[tuple[list[int], Measured]]:
+        """Layers and their sketches; only when every flight has arrived."""
+        parts = [] if self.on_host is None else [self.on_host]
+        parts += [(positions, flight.read()) for positions, flight in self.on_devices]
+        return [([self.lids[positions[at]] for at in found.positions], found) for positions, found in parts]
+
+
+class LayerNumbers:
+    """The number of each layer in the stream, given out by name: a parameter that replaces another of its name has its
+    number."""
+
+    def __init__(
+        self, recorder: Records, names: Callable[[], Mapping[int, str]], parameters: Iterable[torch.Tensor]
+    ) -> None:
+        """
+        Args:
+            names: gives id of a parameter to its canonical name, in order of registration, as it is now.
+            parameters: those that are trained, as far as they are known.
+        """
+        self._recorder, self._names = recorder, names
+        self._by_name: dict[str, int] = {}
+        self._by_id: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._declare(list(parameters))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def name(self, lid: int) -> str:
+        """A layer's name."""
+        return next(name for name, number in self._by_name.items() if number == lid)
+
+    def of(self, parameters: Sequence[torch.Tensor]) -> list[int]:
+        """Numbers of parameters; those that were not seen before are declared."""
+        new = [parameter for parameter in parameters if not self._is_known(parameter)]
+        if new:
+            self._declare(new)
+        return [self._by_id[id(parameter)][1] for parameter in parameters]
+
+    def _is_known(self, parameter: torch.Tensor) -> bool:
+        known = self._by_id.get(id(parameter))
+        return known is not None and known[0]() is parameter  # an id may be that of one that is gone
+
+    def _declare(self, parameters: Sequence[torch.Tensor]) -> None:
+        names = self._names()
+        place = {key: at for at, key in enumerate(names)}
+        declared: list[Layer] = []
+        for parameter in sorted(parameters, key=lambda parameter: place.get(id(parameter), len(place))):
+            name = names.get(id(parameter)) or f"parameter.{len(self._by_name)}"
+            lid = self._by_name.get(name)
+            if lid is None:
+                lid = self._by_name[name] = len(self._by_name)
+                dtype = str(parameter.dtype).removeprefix("torch.")
+                declared.append(Layer(lid=lid, name=name, shape=list(parameter.shape), dtype=dtype))
+            self._by_id[id(parameter)] = weakref.ref(parameter), lid
+        if declared:
+            self._recorder.layers(declared)
+
+
+class SketchTaker:
+    """Sketches the gradients of a run's optimizers."""
+
+    def __init__(self, recorder: Records, layers: LayerNumbers, *, every: int | None, has_scaler: bool) -> None:
+        """
+        Args:
+            every: of so many steps one is sketched; None: by the device.
+            has_scaler: a step that is not finite is held back.
+        """
+        self.layers = layers
+        self.rings = Rings(0)
+        """Says what is on the host; the watcher puts its own here."""
+        self.soon = False
+        """The next step is sketched whatever its number: the last was skipped, as the device told too late."""
+        self._recorder, self._every, self._has_scaler = recorder, every, has_scaler
+        self._host = HostSketcher()
+        self._devices: dict[tuple[int, torch.device], _OnDevice] = {}
+        self._num_bad_in_a_row = 0
+        self._told_every = 0
+
+    def every(self, on_host: bool) -> int:
+        """Of how many steps one is sketched."""
+        return self._every or (EVERY_ON_HOST if on_host else EVERY_ON_DEVICE)
+
+    def is_due(self, step: int, on_host: bool, *, nonfinite: bool) -> bool:
+        """Whether a step's gradients are to be sketched.
+
+        Args:
+            nonfinite: they hold NaN or infinities, as far as the host knows.
+        """
+        self._num_bad_in_a_row = self._num_bad_in_a_row + 1 if nonfinite else 0
+        if nonfinite and (self._has_scaler or self._num_bad_in_a_row <= BAD_IN_A_ROW):
+            return True
+        return self.soon or step % self.every(on_host) == 0
+
+    def prepare(self, watched: WatchedOptimizer) -> None:
+        """Allocates what an optimizer's devices need, so that nothing is allocated while it trains."""
+        for device in {parameter.device for parameter in watched.parameters() if not self.rings.on_host(parameter)}:
+            self._on_device(watched, device)
+
+    def take(
+        self,
+        attempt: Attempt,
+        reading: GradientReading,
+        watched: WatchedOptimizer,
+        grads: Sequence[torch.Tensor],
+        grad_scale: torch.Tensor | None,
+    ) -> None:
+        """Notes the sketches of some gradients with their reading.
+
+        Args:
+            grads: those that `watched.gradients()` gave.
+            grad_scale: the loss scale that is still on them.
+        """
+        self.soon = False
+        on_host = self.rings.on_host
+        by_device: dict[torch.device | None, list[int]] = {}
+        for at, grad in enumerate(grads):
+            by_device.setdefault(None if on_host(grad) else grad.device, []).append(at)
+        parameters = watched.parameters_with_gradient()
+        measured, flights = None, []
+        for device, positions in by_device.items():
+            part = [grads[at] for at in positions]
+            if device is None:
+                if grad_scale is None or on_host(grad_scale):
+                    found = self._host.measure(part, 1.0 if grad_scale is None else grad_scale.item())
+                    measured = None if found is None else (positions, found)
+                continue
+            sketcher = self._on_device(watched, device)
+            flight = sketcher.capture(part, [parameters[at] for at in positions], grad_scale) if sketcher else None
+            if flight is not None:
+                flights.append((positions, flight))
+                attempt.sketch_flights = (*attempt.sketch_flights, flight)
+        if measured is not None or flights:
+            attempt.is_sketched = True
+            reading.sketch = TakenSketch(self.layers.of(parameters), measured, flights)
+            self._tell(grads[0], on_host(grads[0]))
+
+    def _on_device(self, watched: WatchedOptimizer, device: torch.device) -> _OnDevice | None:
+        parameters = watched.parameters()
+        found = self._devices.get((watched.index, device))
+        if found is None or not found.is_of(parameters):
+            found = self._devices[watched.index, device] = _OnDevice(self.rings, parameters, device)
+        return found if found.sketcher is not None else None
+
+    def _tell(self, grad: torch.Tensor, on_host: bool) -> None:
+        every = self.every(on_host)
+        if every != self._told_every:
+            self._told_every = every
+            self._recorder.facts({"sketches": {"every": every, "device": grad.device.type}})
+
+
+class _OnDevice:
+    """An optimizer's gradients on one device."""
+
+    def __init__(self, rings: Rings, parameters: Sequence[torch.Tensor], device: torch.device) -> None:
+        self._parameters = parameters
+        here = [parameter for parameter in parameters if parameter.device == device]
+        self._slots = {id(parameter): slot for slot, parameter in enumerate(here)}
+        has_double = any(parameter.dtype is torch.float64 for parameter in here)
+        self.sketcher: DeviceSketcher | None = rings.make_sketcher(device, list(map(num_stored, here)), has_double)
+
+    def is_of(self, parameters: Sequence[torch.Tensor]) -> bool:
+        """Whether it was made for these."""
+        mine = self._parameters
+        return len(mine) == len(parameters) and all(one is other for one, other in zip(mine, parameters, strict=True))
+
+    def capture(
+        self, grads: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor], grad_scale: torch.Tensor | None
+    ) -> SketchFlight | None:
+        assert self.sketcher is not None
+        slots = [self._slots.get(id(parameter)) for parameter in parameters]
+        if any(slot is None for slot in slots):  # a gradient on another device than its parameter
+            return None
+        return self.sketcher.capture(grads, [slot for slot in slots if slot is not None], grad_scale)
