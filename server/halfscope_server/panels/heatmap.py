@@ -192,13 +192,13 @@ def _rows_axis(values: NodeValues, window: Window) -> dict[str, Any]:
 
 
 def _chosen(view: RunView, window: Window, values: NodeValues) -> list[dict[str, Any]]:
-    """The row and the step that the other charts show, between lines: a colour of its own would say a value."""
+    """The row and the step that the other charts show, as lines in the colour of the focus: cells keep theirs."""
     shapes: list[dict[str, Any]] = []
     node = chosen_node(view, window)
     names = [row.name for row in values.nodes]
     if node is not None and node.name in names:
         at = names.index(node.name)
-        row = {"type": "line", "name": "role:text", "xref": "paper", "x0": 0, "x1": 1, "line": {"width": 1.5}}
+        row = {"type": "line", "name": "role:focus", "xref": "paper", "x0": 0, "x1": 1, "line": {"width": 2}}
         shapes += [{**row, "y0": at + side, "y1": at + side} for side in (-0.5, 0.5)]
     if window.step is not None and values.step.size:
         at = int(np.argmin(np.abs(values.step - window.step)))

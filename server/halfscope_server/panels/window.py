@@ -90,8 +90,9 @@ class WindowPanel:
         low, high = found.lowest, found.lowest + found.num_bins
         unit = "|gradient × scale|" if found.seen else "|gradient|"
         name = layer_words(found.name) or "all layers"
+        x_axis = axes.x_axis(view, window, span)
         layout: dict[str, Any] = {
-            "xaxis": axes.x_axis(view, window, span),
+            "xaxis": x_axis,
             "yaxis": {
                 "range": [low, high],
                 "title": {"text": f"size of {unit}"},
@@ -101,7 +102,7 @@ class WindowPanel:
             "margin": {"t": LINE_PX * num_lines + 10},
         }
         return Fill(
-            data=_draw(view, window, found, place),
+            data=_draw(view, window, found, place, x_axis["range"]),
             layout=layout,
             label=_label(self.title, view, span, found, name),
             headline=f"{shortened(name, NAME_CHARS)} · {_newest_words(view, window, found, underflow)}",
@@ -204,7 +205,7 @@ def _nothing() -> list[dict[str, Any]]:
 # ---- arrays ----------------------------------------------------------------------------------
 
 
-def _draw(view: RunView, window: Window, found: Exponents, place: Places) -> list[dict[str, Any]]:
+def _draw(view: RunView, window: Window, found: Exponents, place: Places, ends: list[float]) -> list[dict[str, Any]]:
     low, high = float(found.lowest), float(found.lowest + found.num_bins)
     n = np.maximum(found.n, 1)[:, None]
     shares = found.counts / n
@@ -228,13 +229,14 @@ def _draw(view: RunView, window: Window, found: Exponents, place: Places) -> lis
         (BOTTOM, np.full(found.step.size, low)),
         (LOST_LINE, found.limit(LOST)),
     ):
-        data[at] = _line(place, np.clip(value, low, high))
+        data[at] = _line(place, np.clip(value, low, high), ends)
     data[CHOSEN] = _chosen(view, window, low, high)
     x, width = place.of_columns()
     data[ZERO_BARS] = _bars(x, width, found.zeros / n[:, 0], [f"zeros {share(z)}" for z in found.zeros / n[:, 0]])
     bad = found.nan + found.infinite
     there = bad > 0
-    data[BAD_BARS] = _bars(x[there], width[there], np.ones(int(there.sum())), _bad_texts(found, there))
+    # Columns without any have a bar of no height: Plotly stumbles over an axis that nothing is drawn on.
+    data[BAD_BARS] = _bars(x, width, there.astype(np.float64), _bad_texts(found))
     data[READ_OUT] = {
         "x": packed(x),
         "y": packed(np.full(x.size, (low + high) / 2)),
@@ -244,8 +246,11 @@ def _draw(view: RunView, window: Window, found: Exponents, place: Places) -> lis
     return data
 
 
-def _line(place: Places, value: Floats) -> dict[str, Any]:
+def _line(place: Places, value: Floats, ends: list[float]) -> dict[str, Any]:
+    """A limit over the whole chart: before the first column as in it, behind the last as in that."""
     x, y = place.stepped(value)
+    first, last = min(ends[0], float(x[0])), max(ends[1], float(x[-1]))
+    x, y = np.concatenate([[first], x, [last]]), np.concatenate([y[:1], y, y[-1:]])
     return {"x": packed(x), "y": packed(y), "visible": True}
 
 
@@ -255,10 +260,10 @@ def _bars(x: Floats, width: Floats, y: Floats, texts: list[str]) -> dict[str, An
     return {"x": packed(x), "y": packed(y), "width": packed(width), "text": texts, "visible": True}
 
 
-def _bad_texts(found: Exponents, there: NDArray[np.bool_]) -> list[str]:
+def _bad_texts(found: Exponents) -> list[str]:
     return [
         f"{integer(nan)} NaN, {integer(inf)} Inf"
-        for nan, inf in zip(found.nan[there].tolist(), found.infinite[there].tolist(), strict=True)
+        for nan, inf in zip(found.nan.tolist(), found.infinite.tolist(), strict=True)
     ]
 
 
