@@ -17,7 +17,7 @@ from halfscope.demo.trainings import find
 from halfscope.record.layout import StreamPlace
 from halfscope.record.reader import JournalReader
 from halfscope.wire.codec import decode_record
-from halfscope.wire.messages import Declare, End, Event, Facts, Points, Record, Start
+from halfscope.wire.messages import Declare, End, Event, Facts, Points, Record, Sketches, Start
 
 
 @pytest.fixture
@@ -99,7 +99,8 @@ def test_healthy_runs_are_calm_from_end_to_end(home: Path, name: str) -> None:
 
 @pytest.mark.slow
 def test_troubled_training_has_its_streak_and_goes_on(home: Path) -> None:
-    """The mask constant makes losses NaN while the odd shard is read: caught skips, a streak, then clean steps."""
+    """The mask constant makes losses NaN while the odd shard is read: caught skips, a streak, then clean steps, at a
+    scale so low that whole layers are flushed."""
     reports = trained("fp16-troubled", 270)
     assert math.isfinite(reports[-1].loss)
     records = journal(home)
@@ -118,6 +119,11 @@ def test_troubled_training_has_its_streak_and_goes_on(home: Path) -> None:
     assert any(event.kind == "bad_streak_end" for event in events)
     assert min(series(records, "amp.scale").values()) < 1.0
     assert series(records, "opt.steps")[269] == 270 - sum(skipped.values())
+    sketched = {record.step for record in records if isinstance(record, Sketches)}
+    assert sketched == {*range(0, 270, 10), *(step for step, was in skipped.items() if was)}
+    flushed = [event for event in events if event.kind == "layer_flushed"]
+    assert flushed[0].step > streak.step
+    assert {"embed.weight", "head.weight"} <= {name for event in flushed for name in event.where}
     assert [record.outcome for record in records if isinstance(record, End)] == ["finished"]
 
 
