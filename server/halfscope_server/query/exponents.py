@@ -231,7 +231,8 @@ def _read_piece(view: RunView, frames: RunFrames, node: Node, span: Span, piece:
     def of_first(name: str) -> Ints:
         """Of the first layer that is there: read at one point, all are."""
         whole = np.concatenate([getattr(part, name)[keep] for part, keep in zip(parts, kept, strict=True)], axis=1)
-        return np.take_along_axis(whole, first_present, 1)[rows, 0].astype(np.int64)
+        found: Ints = np.take_along_axis(whole, first_present, 1)[rows, 0].astype(np.int64)
+        return found
 
     head = parts[0]
     return _Frames(

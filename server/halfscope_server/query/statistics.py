@@ -137,6 +137,8 @@ class _Asked:
 
     def sums(self, values: NDArray[Any]) -> NDArray[Any]:
         """[F, L] to [C, N]."""
+        if not values.any():  # most counts of most runs
+            return np.zeros((self.starts.size, self.first.size), values.dtype)
         return node_sums(self.columns(np.add, values), self.first, self.end)
 
     def largest(self, values: Floats) -> Floats:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 OPEN_DEPTH = 2
 """Modules above this depth are open when the tree is first seen."""
+MOST_ROWS = 400
+"""Of a heatmap: more have less than a pixel each."""
 ROOT = "(root)"
 """What a name that has no text is called."""
 
@@ -51,10 +53,15 @@ class Tree:
         return tuple(node for node in self.nodes if node.depth <= OPEN_DEPTH)
 
     def chosen(self, names: Iterable[str]) -> tuple[Node, ...]:
-        """The nodes of these names, in the order of the tree; without any, those first seen."""
+        """The nodes of these names, in the order of the tree; without any, those first seen, a level
+        fewer where they are too many."""
         wanted = set(names)
-        found = tuple(node for node in self.nodes if node.name in wanted)
-        return found or self.first_seen
+        found = [node for node in self.nodes if node.name in wanted]
+        if not found:
+            found = list(self.first_seen)
+            if len(found) > MOST_ROWS:
+                found = [node for node in found if node.depth < OPEN_DEPTH]
+        return tuple(found[:MOST_ROWS])
 
 
 @dataclass(slots=True)

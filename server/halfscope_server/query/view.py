@@ -207,7 +207,7 @@ class RunView:
     @property
     def num_frames(self) -> int:
         """Steps in which layers were sketched, over all attempts and ranks."""
-        return self.memo("num_frames", lambda: self.store.count_frames(self.run_id))
+        return self.memo("num_frames", lambda: self.store.count_frames(self.run_id) if self.layers else 0)
 
     def tail(self, series: SeriesRow, num_steps: int = 200) -> Points:
         """The newest points: those of the last `num_steps` steps of the series (of its newest attempt)."""

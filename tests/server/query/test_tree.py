@@ -70,3 +70,12 @@ def test_chosen_nodes_keep_the_order_of_the_tree() -> None:
     tree = build_tree(["a.x", "b.y", "c"])
     assert [n.name for n in tree.chosen(["c", "nothing", "a"])] == ["a", "c"]
     assert tree.chosen(["nothing"]) == tree.first_seen
+
+
+def test_a_wide_model_shows_fewer_levels_at_first() -> None:
+    """A thousand rows would have less than a pixel each; what is asked for by name is cut at the end."""
+    tree = build_tree([f"layer.{k}.weight" for k in range(390)])
+    assert [n.depth for n in tree.chosen([])] == [0] + [1] * 390
+    wide = build_tree([f"layer.{k}.weight" for k in range(500)])
+    assert [n.depth for n in wide.chosen([])] == [0] + [1] * 399
+    assert len(wide.chosen(wide.leaves)) == 400
