@@ -31,6 +31,9 @@ FLOATS = ("sum", "sumsq", "absmax", "absmin_nonzero")
 NO_FLOATS = (0.0, 0.0, 0.0, np.inf)
 """Those of no element at all."""
 
+FP16_CELLS = 2048
+"""Unfolded at once: a megabyte, or 40 where one spans all of float64."""
+
 PRESENT = 0x80
 MAYBE_CLIPPED = 0x40
 POINT_BITS = 0x3F
@@ -81,7 +84,13 @@ class Cells:
 
 def of_records(records: Sequence[Sketches]) -> Cells:
     """The cells of records that were checked when they were taken in; at least one."""
-    return join([_of_record(record) for record in records])
+    cells = join([_of_record(record) for record in records])
+    scale_C = np.repeat(cells.scale_R, [len(record.lids) // 4 for record in records])
+    scale_C[np.isnan(scale_C)] = DEFAULT_SCALE
+    for at in range(0, len(scale_C), FP16_CELLS):
+        part = slice(at, at + FP16_CELLS)
+        cells.counts_C[NUM_SENT:, part] = _in_fp16(cells.chosen(np.arange(len(scale_C))[part]), scale_C[part])
+    return cells
 
 
 def join(parts: Sequence[Cells]) -> Cells:
@@ -119,7 +128,7 @@ def _of_record(record: Sketches) -> Cells:
         step_C=np.full(len(lid), record.step, np.int64),
         lid_C=lid,
         flags_C=np.full(len(lid), flags, np.uint8),
-        counts_C=np.concatenate((sent, _in_fp16(sent, floats, lowest, num_bins, bins, record.scale))),
+        counts_C=np.concatenate((sent, np.zeros((len(COUNTS) - NUM_SENT, len(lid)), np.int64))),
         floats_C=floats,
         lowest_C=lowest,
         num_bins_C=num_bins,
@@ -127,31 +136,19 @@ def _of_record(record: Sketches) -> Cells:
     )
 
 
-def _in_fp16(
-    sent: Int64s, floats: Float64s, lowest: Int64s, num_bins: Int64s, bins: NDArray[Any], scale: float
-) -> Int64s:
-    """[3, C]: elements that FP16 would flush, make subnormal, overflow, at a scale."""
+def _in_fp16(cells: Cells, scale_C: Float64s) -> Int64s:
+    """[3, C]: elements that FP16 would flush, make subnormal, overflow, each at a scale."""
+    lowest, num_bins = cells.lowest_C, cells.num_bins_C
     has_bins = num_bins > 0
     first = int(lowest[has_bins].min()) if bool(has_bins.any()) else 0
     end = int((lowest + num_bins)[has_bins].max()) if bool(has_bins.any()) else 0
     counts = np.zeros((len(lowest), end - first), np.int64)
     rows = np.repeat(np.arange(len(lowest)), num_bins)
-    counts[rows, np.repeat(lowest - first, num_bins) + within(num_bins)] = bins
-    sketch = Sketch(
-        n=sent[0],
-        zeros=sent[1],
-        nan=sent[2],
-        pos_inf=sent[3],
-        neg_inf=sent[4],
-        sum=floats[0],
-        sumsq=floats[1],
-        absmax=floats[2],
-        absmin_nonzero=floats[3],
-        lowest=first,
-        counts=counts,
-    )
-    at = DEFAULT_SCALE if np.isnan(scale) else scale
+    counts[rows, np.repeat(lowest - first, num_bins) + within(num_bins)] = cells.bins_B
+    columns: dict[str, Any] = dict(zip(COUNTS[:NUM_SENT], cells.counts_C, strict=False))
+    columns |= dict(zip(FLOATS, cells.floats_C, strict=True))
+    sketch = Sketch(**columns, lowest=first, counts=counts)
     with np.errstate(invalid="ignore"):
-        found = np.stack((sketch.flushed(at), sketch.subnormal(at), sketch.overflow(at)[0]))
+        found = np.stack((sketch.flushed(scale_C), sketch.subnormal(scale_C), sketch.overflow(scale_C)[0]))
     # Of a scale that is no scale (negative) nothing is known.
     return np.rint(np.nan_to_num(found)).astype(np.int64)

@@ -35,6 +35,8 @@ from halfscope_server.store.tails import SketchCollector, sids_of
 
 MAX_SEGMENTS = 256
 """Segments of one stream after which they are merged: a read decodes no more than about that many."""
+MAX_RAW_BYTES = 16 * 1024 * 1024
+"""Of segments merged at once, before compression: bounds memory, and how long acknowledgements wait for a merge."""
 MAX_AGE_US = 60_000_000
 """Age at which even a few segments are merged."""
 SEAL_STEPS = 8192
@@ -116,17 +118,7 @@ def _compact_stream(connection: sa.Connection, key: Key) -> bool:
     ).one_or_none()
     if held is None or not held.num_hot:
         return False
-    segments = connection.execute(
-        sa.select(segment.c.first_seq, segment.c.last_seq, segment.c.raw_bytes, segment.c.body)
-        .where(
-            segment.c.run_id == held.run_id,
-            segment.c.attempt == held.attempt,
-            segment.c.stream == held.stream,
-            segment.c.first_seq >= held.compacted,
-        )
-        .order_by(segment.c.first_seq)
-        .limit(MAX_SEGMENTS)
-    ).all()
+    segments = _oldest(connection, held)
     sketches = SketchCollector()
     _write_chunks(connection, held, _merged(connection, held, segments, sketches))
     for kind in sketches.kinds:
@@ -136,6 +128,27 @@ def _compact_stream(connection: sa.Connection, key: Key) -> bool:
     upto = segments[-1].last_seq + 1
     _finish(connection, held, upto=upto, num_segments=len(segments))
     return True
+
+
+def _oldest(connection: sa.Connection, held: sa.Row[Any]) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+    """The segments to merge: at least one, then no more than may be merged at once."""
+    behind = (
+        segment.c.run_id == held.run_id,
+        segment.c.attempt == held.attempt,
+        segment.c.stream == held.stream,
+        segment.c.first_seq >= held.compacted,
+    )
+    sizes = sa.select(segment.c.first_seq, segment.c.raw_bytes).where(*behind).order_by(segment.c.first_seq)
+    last, total_bytes = -1, 0
+    for first_seq, raw_bytes in connection.execute(sizes.limit(MAX_SEGMENTS)).all():
+        total_bytes += raw_bytes
+        if total_bytes > MAX_RAW_BYTES and last >= 0:
+            break
+        last = first_seq
+    columns = (segment.c.first_seq, segment.c.last_seq, segment.c.raw_bytes, segment.c.body)
+    return connection.execute(
+        sa.select(*columns).where(*behind, segment.c.first_seq <= last).order_by(segment.c.first_seq)
+    ).all()
 
 
 def _merged(

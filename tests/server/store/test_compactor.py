@@ -132,6 +132,24 @@ def test_a_backlog_is_merged_in_bites(store: Store, begun: Make, make_points: Ma
     assert_steps(store, sender.run_id, 600)
 
 
+def test_a_bite_is_bounded_in_bytes(
+    store: Store, begun: Make, make_points: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few segments that are; one that is larger by itself is merged alone."""
+    sender = begun()
+    fill(store, sender, make_points, 0, 10, rows=4)
+    database: Any = store._database
+    with database.reading() as connection:
+        size = connection.execute(sa.select(sa.func.max(schema.segment.c.raw_bytes))).scalar_one()
+    left = []
+    for limit in (3 * size, size, 1):
+        monkeypatch.setattr(compactor, "MAX_RAW_BYTES", limit)
+        assert store.compact(now_us=FOREVER_US, budget_s=0) == 1
+        left.append(counts(store)[0])
+    assert left == [7, 6, 5]
+    assert_steps(store, sender.run_id, 40)
+
+
 def test_chunks_know_their_extremes_and_non_finite_values(store: Store, begun: Make, make_points: Make) -> None:
     """Numbers over finite values; NULL where there is none."""
     sender = begun(["loss", "bad"])
@@ -223,7 +241,7 @@ KILLER = textwrap.dedent(
 def test_a_process_killed_while_compacting_loses_and_doubles_nothing(
     store_url: str, make_sender: Make, make_points: Make, make_layers: Make, make_sketches: Make, make_cell: Make
 ) -> None:
-    """Killed before every third statement in turn: points and sketches stay the same, and the next start goes on."""
+    """Killed before every fifth statement in turn: points and sketches stay the same, and the next start goes on."""
     store = Store.open(store_url)
     sender = make_sender()
     sender.greet(store)
@@ -240,7 +258,7 @@ def test_a_process_killed_while_compacting_loses_and_doubles_nothing(
             fill(store, sender, make_points, num_steps, 30, sketches=sketches)
             num_steps += 120
             store.close()
-            killer.stdin.write(f"{store_url} {1 + 3 * len(statuses)}\n")
+            killer.stdin.write(f"{store_url} {1 + 5 * len(statuses)}\n")
             killer.stdin.flush()
             statuses.append(int(killer.stdout.readline()))
             store = Store.open(store_url)

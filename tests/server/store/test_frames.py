@@ -12,6 +12,7 @@ import pytest
 from halfscope_server.store import compactor, frames, tiles, tiling
 from halfscope_server.store.sketch_records import layer_id
 from halfscope_server.store.store import Store
+from halfscope_server.store.tails import Tails
 from halfscope_server.store.types import GRADIENT_POINTS, FrameMoments, FrameSketches
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -153,6 +154,7 @@ ACTIONS = st.lists(
     st.tuples(st.just("record"), st.integers(0, 3), record_parts())
     | st.tuples(st.just("send"), st.none(), st.none())
     | st.tuples(st.just("compact"), st.none(), st.none())
+    | st.tuples(st.just("restart"), st.none(), st.none())
     | st.tuples(st.just("read"), st.none(), st.none()),
     min_size=4,
     max_size=20,
@@ -173,7 +175,7 @@ def test_frames_equal_brute_force_whatever_compaction_did(
     slab_frames: int,
     actions: list[Any],
 ) -> None:
-    """Random records of two ranks, a second attempt and a fork, late and repeated ones, tiny tiles and usual ones."""
+    """Random records of two ranks, a second attempt and a fork, late and repeated ones; restarts; tiny tiles, too."""
     for module in (tiling, frames, tiles):
         monkeypatch.setattr(module, "BAND_LAYERS", 3 if slab_frames == 3 else 25)
     monkeypatch.setattr(tiling, "SLAB_FRAMES", slab_frames)
@@ -212,6 +214,10 @@ def test_frames_equal_brute_force_whatever_compaction_did(
             send()
         elif kind == "compact":
             store.compact(now_us=FOREVER_US, budget_s=60)
+        elif kind == "restart":
+            # All that a process knows and a database does not.
+            store._tails = Tails()
+            store._committer.forget()
         else:
             send()
             check(store, model, run_id, [NAMES[4], NAMES[1]], first_step=5, last_step=20)
