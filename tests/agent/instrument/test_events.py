@@ -224,6 +224,72 @@ def test_two_optimizers_that_step_before_one_update_are_no_misuse(watching: Any,
     assert recorded.kinds("update_missing") == []
 
 
+class Failing(torch.optim.SGD):
+    """Raises in some of its steps, after having been called."""
+
+    fails = False
+
+    def step(self, closure: Any = None) -> Any:
+        if self.fails:
+            raise RuntimeError("out of memory")
+        return super().step(closure)
+
+
+def test_a_step_that_raised_is_neither_applied_nor_withheld(watching: Any, net: Net) -> None:
+    """The user catches it and goes on with `update()`: the attempt is there, the step is not counted, nothing was
+    skipped by the scaler."""
+    model = net()
+    optimizer = Failing(model.parameters(), 0.01)
+    amp = scaler()
+    watching(model, optimizer, amp)
+    for step in range(4):
+        optimizer.zero_grad()
+        optimizer.fails = step == 1
+        amp.scale(model(X).sum()).backward()
+        try:
+            amp.step(optimizer)
+        except RuntimeError:
+            assert step == 1
+        amp.update()
+    recorded = watching.read()
+    assert recorded.steps() == [0, 1, 2, 3]
+    assert recorded.series("opt.steps") == {0: 1.0, 1: 1.0, 2: 2.0, 3: 3.0}
+    assert recorded.series("amp.skipped") == {0: 0.0, 2: 0.0, 3: 0.0}
+    assert recorded.series("amp.scale") == dict.fromkeys(range(4), 1024.0)
+    assert recorded.kinds("skip", "agent_degraded") == []
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_second_scaler_that_is_found_is_in_step_with_the_first(watching: Any, net: Net, together: bool) -> None:
+    """From its first attempt on, whether its step comes before or after the known scaler's update."""
+    models = net(), net()
+    optimizers = [torch.optim.SGD(model.parameters(), 0.01) for model in models]
+    known, found = scaler(), torch.amp.GradScaler("cpu", init_scale=64.0)
+    watching(list(models), optimizers, known)
+    for step in range(5):
+        scaled = [(known, *optimizers[:1], models[0]), (found, *optimizers[1:], models[1])]
+        for amp, optimizer, model in scaled:
+            optimizer.zero_grad()
+            amp.scale(model(X).sum() * (1e38 if amp is found and step == 3 else 1.0)).backward()
+            if not together:
+                amp.step(optimizer)
+                amp.update()
+        if together:
+            for amp, optimizer, _ in scaled:
+                amp.step(optimizer)
+            for amp, _, _ in scaled:
+                amp.update()
+    recorded = watching.read()
+    assert recorded.steps() == [0, 1, 2, 3, 4]
+    (event,) = recorded.kinds("unwatched_scaler")
+    assert event.step == 0
+    (skip,) = recorded.kinds("skip")
+    assert skip.step == 3
+    assert recorded.series("amp.scale", scaler="GradScaler") == {0: 64.0, 1: 64.0, 2: 64.0, 3: 64.0, 4: 32.0}
+    second = recorded.facts["optimizers"][1]["name"]
+    assert recorded.series("opt.steps", optimizer=second) == {0: 1.0, 1: 2.0, 2: 3.0, 3: 3.0, 4: 4.0}
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_scaler_that_was_not_given_is_found_and_watched(watching: Any, net: Net, fused: bool) -> None:
     """From the first step it really makes; the event says so."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import math
 import os
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,85 @@ def test_objects_of_the_wrong_kind_raise_at_once(
     """Also when they only stand in the wrong order."""
     with pytest.raises(error, match=message):
         halfscope.watch(*arguments(*made), mode="offline", directory=tmp_path)
+
+
+def test_an_optimizer_that_never_called_its_base_is_refused(net: Net, tmp_path: Path) -> None:
+    """It has no groups and no hooks: said at once, not found out at the first step."""
+
+    class Forgetful(torch.optim.SGD):
+        def __init__(self, parameters: Any) -> None:
+            self.mine = list(parameters)
+
+    model = net()
+    with pytest.raises(TypeError, match=r"'Forgetful' .* calls super\(\).__init__\(params, defaults\)"):
+        halfscope.watch(model, Forgetful(model.parameters()), mode="offline", directory=tmp_path / "j")
+    assert not (tmp_path / "j").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "running", "expected"),
+    [
+        (None, None, None, "http://127.0.0.1:65504"),
+        (None, None, "http://127.0.0.1:4000", "http://127.0.0.1:4000"),
+        (None, "https://team.example", "http://127.0.0.1:4000", "https://team.example"),
+        ("https://given.example/", "https://team.example", None, "https://given.example"),
+    ],
+)
+def test_the_address_of_a_run_is_the_one_the_sender_ships_to(
+    made: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str | None,
+    kept: str | None,
+    running: str | None,
+    expected: str,
+) -> None:
+    """As given, else what `halfscope login` kept, else the server of this machine, else the default."""
+    monkeypatch.setenv("HALFSCOPE_HOME", str(tmp_path))
+    monkeypatch.delenv("HALFSCOPE_SERVER", raising=False)
+    if kept:
+        (tmp_path / "credentials.json").write_text(json.dumps({"url": kept, "token": "t"}))
+    if running:
+        (tmp_path / "server.json").write_text(json.dumps({"url": running, "pid": os.getpid()}))
+    run = halfscope.watch(*made, mode="offline", server=given, directory=tmp_path / "j")
+    run.finish()
+    assert run.url == f"{expected}/runs/{run.id}"
+
+
+def test_an_address_that_is_none_raises_where_it_was_given_and_not_where_it_was_kept(
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged file of ours stops no training."""
+    monkeypatch.setenv("HALFSCOPE_HOME", str(tmp_path))
+    monkeypatch.delenv("HALFSCOPE_SERVER", raising=False)
+    with pytest.raises(ValueError, match="'nowhere' is no server address"):
+        halfscope.watch(*made, mode="offline", server="nowhere", directory=tmp_path / "j")
+    (tmp_path / "credentials.json").write_text(json.dumps({"url": "nowhere"}))
+    run = halfscope.watch(*made, mode="offline", directory=tmp_path / "j")
+    run.finish()
+    assert run.url == f"http://127.0.0.1:65504/runs/{run.id}"
+
+
+@pytest.mark.parametrize(("mode", "rank", "told"), [("online", 0, True), ("online", 1, False), ("offline", 0, False)])
+def test_watching_online_says_once_where_to_look(
+    made: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    mode: str,
+    rank: int,
+    told: bool,
+) -> None:
+    """One line on stderr, of the first rank; nothing where no server is to get anything."""
+    monkeypatch.setattr("halfscope.instrument.entry._ensure_sender", lambda directory, server: None)
+    monkeypatch.setattr("halfscope.instrument.entry._drain", lambda settings: None)
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    run = halfscope.watch(*made, name="night 3", mode=mode, server="http://h:1", directory=tmp_path / "j")
+    train(*made, 2)
+    run.finish()
+    line = f"halfscope: watching run night 3 -> http://h:1/runs/{run.id}\n"
+    assert capsys.readouterr().err == (line if told else "")
 
 
 def test_disabled_hooks_nothing_and_writes_nothing(made: Any, tmp_path: Path) -> None:
@@ -167,6 +248,39 @@ def test_log_takes_mappings_keywords_nesting_and_several_values(watching: Any, m
     assert recorded.series("val/loss") == {0: 0.5}
     assert recorded.series("val/top/1") == {0: 1.0}
     assert math.isnan(recorded.series("c")[0])
+
+
+def test_of_several_values_of_one_step_the_last_counts(watching: Any, made: Any) -> None:
+    """One point per step and series, whatever was logged in between."""
+    run = watching(*made)
+
+    def each(step: int) -> None:
+        run.log(accuracy=0.25, other=1.0)
+        run.log({"accuracy": torch.tensor(0.5)})
+        run.log(accuracy=0.75 + step)
+
+    train(*made, 3, each)
+    recorded = watching.read()
+    assert recorded.series("accuracy") == {0: 0.75, 1: 1.75, 2: 2.75}
+    assert recorded.series("other") == {0: 1.0, 1: 1.0, 2: 1.0}
+
+
+def test_what_is_logged_between_backward_and_step_is_of_that_step(watching: Any, made: Any) -> None:
+    """The backward pass begins the next step; before it, what is logged belongs to the last one."""
+    model, optimizer = made
+    run = watching(model, optimizer)
+    for step in range(4):
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).pow(2).sum()
+        run.log(before=float(step))
+        loss.backward()
+        run.log(between=float(step))
+        optimizer.step()
+        run.log(after=float(step))
+    recorded = watching.read()
+    assert recorded.series("between") == recorded.series("after") == {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0}
+    # Two of them in step 0, of which the last counts: nothing came before the first step.
+    assert recorded.series("before") == {0: 1.0, 1: 2.0, 2: 3.0}
 
 
 def test_a_logged_name_of_ours_says_where_it_comes_from(watching: Any, made: Any) -> None:
@@ -319,6 +433,39 @@ def test_an_uncaught_exception_is_recorded_and_reaches_the_earlier_hook(tmp_path
     assert recorded.steps() == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ("thread = threading.Thread(target=fails); thread.start(); thread.join()\n", "exception"),
+        ("thread = threading.Thread(target=fails); thread.start(); thread.join()\ntrain(1)\n", "finished"),
+        ("thread = threading.Thread(target=train, args=(2,)); thread.start(); thread.join()\n", "finished"),
+        ("train(2); thread = threading.Thread(target=helper); thread.start(); thread.join()\n", "finished"),
+        ("thread = threading.Thread(target=leaves); thread.start(); thread.join()\n", "finished"),
+    ],
+)
+def test_an_exception_in_a_thread_ends_the_run_where_that_thread_trained(
+    tmp_path: Path, read: Any, body: str, outcome: str
+) -> None:
+    """Not where it did something else, or where another one trained on; the user's own hook still runs."""
+    done = run_program(
+        tmp_path,
+        "import threading\n"
+        "threading.excepthook = lambda details: print('mine', details.exc_type.__name__)\n"
+        "def fails():\n    train(2); raise ValueError('diverged')\n"
+        "def helper():\n    raise ValueError('no matter')\n"
+        "def leaves():\n    train(2); sys.exit()\n"
+        "run = halfscope.watch(model, optimizer)\n" + body,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "mine ValueError\n" if "fails" in body or "helper" in body else "mine SystemExit\n" if "leaves" in body else ""
+    )
+    (recorded,) = read(tmp_path / "journals")
+    assert recorded.end.outcome == outcome
+    assert recorded.end.message == ("diverged" if outcome == "exception" else "")
+    assert recorded.steps() == ([0, 1, 2] if "train(1)" in body else [0, 1])
+
+
 def test_the_end_of_the_process_finishes_the_run(tmp_path: Path, read: Any) -> None:
     """Three lines are enough: nobody has to call `finish`."""
     done = run_program(tmp_path, "run = halfscope.watch(model, optimizer)\ntrain(3)\n")
@@ -398,6 +545,7 @@ def test_nothing_is_left_behind_after_finish(watching: Any, net: Net) -> None:
             clip_module._get_total_norm,
             clip_module._group_tensors_by_device_and_dtype,
             sys.excepthook,
+            threading.excepthook,
         )
 
     before = state()
