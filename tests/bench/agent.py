@@ -1,7 +1,8 @@
 """What watching costs: watched against unwatched steps of the same training, in turns, one training thread.
 
-Four copies of one training take turns in blocks of steps: unwatched, unwatched again (the noise of the measurement
-itself), watched with mode="offline", and watched as by default, with journal, sender process and a real server.
+Copies of one training take turns in blocks of steps: unwatched, unwatched again (the noise of the measurement itself),
+watched with mode="offline", watched as by default, with journal, sender process and a real server, and where a sketch
+of all gradients is no small matter, likewise with one at every step.
 Each round gives one ratio per copy to the unwatched block of the same round; what is printed is the median over rounds.
 Invariant: the order of turns is reversed every other round, so that no copy always follows the same other.
 """
@@ -25,6 +26,7 @@ from tests.bench.report import Bench, Measurement, say
 from tests.bench.server_process import Server, serving
 
 ARMS = ("unwatched", "again", "offline", "default")
+EVERY_STEP = "every_step"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,12 @@ class Plan:
     """All rounds together; at least `min_rounds` are run whatever it says."""
     min_rounds: int = 7
     max_rounds: int = 200
+    every_step: bool = False
+    """Measure a copy that is sketched at every step, too."""
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        return (*ARMS, EVERY_STEP) if self.every_step else ARMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +60,9 @@ class Turn:
 PLANS: dict[str, Plan] = {
     # A turn of half a second holds several writes of the journal (50 ms) and frames of the sender (200 ms).
     "mlp": Plan(make=workloads.mlp, block_s=0.5, budget_s=90.0),
-    "gpt": Plan(make=workloads.gpt, block_s=1.0, budget_s=120.0),
-    "gpt_fp32": Plan(make=workloads.gpt_fp32, block_s=1.0, budget_s=90.0),
-    "cnn": Plan(make=workloads.cnn, block_s=1.0, budget_s=90.0),
+    "gpt": Plan(make=workloads.gpt, block_s=1.0, budget_s=150.0, every_step=True),
+    "gpt_fp32": Plan(make=workloads.gpt_fp32, block_s=1.0, budget_s=110.0, every_step=True),
+    "cnn": Plan(make=workloads.cnn, block_s=1.0, budget_s=110.0, every_step=True),
 }
 
 
@@ -62,7 +70,11 @@ def _names(workload: str) -> list[str]:
     return [
         f"agent.{workload}.unwatched.step_ms",
         f"agent.{workload}.again.ratio",
-        *(f"agent.{workload}.{arm}.{what}" for arm in ARMS[2:] for what in ("ratio", "extra_us", "extra_cpu_us")),
+        *(
+            f"agent.{workload}.{arm}.{what}"
+            for arm in PLANS[workload].arms[2:]
+            for what in ("ratio", "extra_us", "extra_cpu_us")
+        ),
     ]
 
 
@@ -77,7 +89,7 @@ def _measure(workload: str, quick: bool) -> Iterator[Measurement]:
     base = times["unwatched"]
     step_ms = statistics.median(turn.wall_s for turn in base) * 1e3
     yield Measurement(name=f"agent.{workload}.unwatched.step_ms", value=step_ms, unit="ms")
-    for arm in ARMS[1:]:
+    for arm in plan.arms[1:]:
         pairs = list(zip(times[arm], base, strict=True))
         ratio = statistics.median(mine.wall_s / other.wall_s for mine, other in pairs)
         yield Measurement(name=f"agent.{workload}.{arm}.ratio", value=ratio, unit="ratio")
@@ -93,7 +105,7 @@ def _arms(plan: Plan, stack: ExitStack, folder: Path, server: Server) -> dict[st
     os.environ["HALFSCOPE_TOKEN"] = server.token
     stack.callback(os.environ.pop, "HALFSCOPE_TOKEN", None)
     updates: dict[str, Callable[[], object]] = {}
-    for arm in ARMS:
+    for arm in plan.arms:
         work = plan.make()
         if arm in ("unwatched", "again"):
             updates[arm] = work.update
@@ -104,6 +116,7 @@ def _arms(plan: Plan, stack: ExitStack, folder: Path, server: Server) -> dict[st
             project="bench",
             name=arm,
             mode="offline" if arm == "offline" else None,
+            every=1 if arm == EVERY_STEP else None,
             server=server.url,
             directory=folder / arm,
         )
@@ -135,7 +148,7 @@ def _rounds(
     )
     times: dict[str, list[Turn]] = {arm: [] for arm in updates}
     for number in range(num_rounds):
-        for arm in ARMS if number % 2 == 0 else reversed(ARMS):
+        for arm in plan.arms if number % 2 == 0 else reversed(plan.arms):
             times[arm].append(_turn(updates[arm], num_steps))
     return times
 
