@@ -326,6 +326,29 @@ def write_flushed(server: Server, run_id: str = "flushed", *, num_steps: int = 2
     return trainer
 
 
+def write_one_frame(server: Server, run_id: str = "oneframe") -> Trainer:
+    """An FP32 training of which one step was sketched so far: underflow can only be predicted."""
+    trainer = Trainer(server, run_id, name="digits-fp32-begun", began_s_ago=30)
+    trainer.advance(0, 60, 2.0)
+    trainer.facts(**_facts("FP32"))
+    trainer.sketch(
+        layered.Model(growth=lambda name, place: layered.calm(name, place) - 16), [50], 60, lambda step: math.nan
+    )
+    return trainer
+
+
+def write_many_frames(server: Server, run_id: str = "manyframes", *, num_frames: int = 10_000) -> Trainer:
+    """A long training, sketched every 10 steps."""
+    num_steps = num_frames * 10
+    trainer = Trainer(server, run_id, name="long-fp16", project="long", steps_per_s=1000, began_s_ago=num_steps / 1000)
+    trainer.points("loss", np.arange(num_steps), 0.5)
+    trainer.points("amp.scale", np.arange(num_steps), 8192.0, kind="state")
+    trainer.facts(**_facts("FP16-AMP"))
+    model = layered.Model(names=(layered.SPARSE, layered.WORST, layered.OVERFLOWING), growth=layered.flushing)
+    trainer.sketch(model, range(0, num_steps, 10), num_steps, lambda step: 8192.0)
+    return trainer
+
+
 def write_all_nan(server: Server, run_id: str = "allnan") -> Trainer:
     """A training in which nothing was ever finite."""
     trainer = Trainer(server, run_id, name="bf16-all-nan", project="speech")

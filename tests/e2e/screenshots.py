@@ -14,6 +14,10 @@ from types import ModuleType
 
 from playwright.sync_api import Page, sync_playwright
 
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+from tests.e2e import layered  # noqa: E402  # found from the root alone, and this file runs as a script
+
 SIZES = {"1440": (1440, 900), "390": (390, 844)}
 PANELS_READY = """() => [...document.querySelectorAll('.panel')]
   .filter((panel) => panel.checkVisibility() && panel.getBoundingClientRect().top < innerHeight)
@@ -63,6 +67,18 @@ def hover_strip(page: Page) -> None:
     page.get_by_test_id("zoom-strip").hover()
 
 
+def open_bad(page: Page) -> None:
+    """The menu on the streak of the troubled run."""
+    strip = page.get_by_test_id("zoom-strip")
+    box = strip.bounding_box()
+    assert box is not None
+    strip.click(position={"x": box["width"] * 1207 / 3000, "y": 20})
+
+
+def open_window_table(page: Page) -> None:
+    page.get_by_role("button", name="Show Window as table").click()
+
+
 def nothing(page: Page) -> None:
     """The page as it is."""
 
@@ -80,6 +96,18 @@ SHOTS: list[tuple[str, str, Callable[[Page], None]]] = [
     ("overview-all-nan", "/runs/allnan", nothing),
     ("overview-waiting", "/runs/waiting", nothing),
     ("overview-fp32", "/runs/fp32?x=time", nothing),
+    ("overview-flushed", "/runs/flushed", nothing),
+    ("overview-bad-menu", "/runs/troubled", open_bad),
+    ("layers", "/runs/healthy/layers", nothing),
+    ("layers-headroom-true", "/runs/healthy/layers?stat=headroom&u=true&step=3000", nothing),
+    ("layers-flushed", "/runs/flushed/layers", nothing),
+    ("layers-flushed-zoomed", f"/runs/flushed/layers?r=1200-1800&step=1500&layer={layered.WORST}", nothing),
+    ("layers-flushed-table", "/runs/flushed/layers", open_window_table),
+    ("layers-overflow", f"/runs/troubled/layers?stat=nonfinite&step=1205&layer={layered.OVERFLOWING}", nothing),
+    ("layers-fp32", "/runs/oneframe/layers", nothing),
+    ("layers-10000", "/runs/manyframes/layers?stat=norm", nothing),
+    ("layers-10000-zoomed", "/runs/manyframes/layers?x=step&r=40000-40600", nothing),
+    ("layers-waiting", "/runs/fp32/layers", nothing),
     ("events", "/runs/healthy/events", nothing),
     ("events-troubled", "/runs/troubled/events", nothing),
     ("config", "/runs/healthy/config", nothing),
@@ -108,6 +136,9 @@ def save_all(folder: Path) -> int:
             support.write_all_nan(server)
             support.write_troubled(server)
             support.write_waiting(server)
+            support.write_flushed(server)
+            support.write_one_frame(server)
+            support.write_many_frames(server)
             support.write_healthy(server)
             num_files = 0
             for size, (width, height) in SIZES.items():

@@ -155,21 +155,25 @@ def nothing(page: Page) -> None:
     """The page as it is."""
 
 
+def open_bad(page: Page) -> None:
+    page.get_by_role("list", name="Bad stretches").get_by_role("button").first.press("Enter")
+    expect(page.get_by_role("menu")).to_be_visible()
+
+
 PAGES: list[tuple[str, str, list[Callable[[Page], None]]]] = [
     ("/", "run-healthy", [nothing, open_row_menu]),
     ("/", "run-healthy", [open_delete_dialog]),
     ("/runs/healthy", "panel-loss", [nothing, open_table]),
     ("/runs/troubled/events", "events", [nothing, open_details]),
+    ("/runs/troubled/layers?step=1205&stat=nonfinite", "panel-window", [nothing, open_bad]),
     ("/runs/healthy/config", "", [open_help]),
     ("/settings", "", [nothing]),
 ]
-PAGE_IDS = ["runs", "delete", "overview", "events", "help", "settings"]
+PAGE_IDS = ["runs", "delete", "overview", "events", "layers", "help", "settings"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(
-    ("path", "test_id", "overlays"), PAGES, ids=["runs", "delete", "overview", "events", "help", "settings"]
-)
+@pytest.mark.parametrize(("path", "test_id", "overlays"), PAGES, ids=PAGE_IDS)
 def test_axe_finds_nothing_with_overlays_open(
     server: Any,
     open_page: Open,
@@ -183,8 +187,8 @@ def test_axe_finds_nothing_with_overlays_open(
     page = open_page(server, path, color_scheme=scheme)
     ready = page.get_by_test_id(test_id) if test_id else page.get_by_role("heading", level=2).first
     expect(ready).to_be_visible()
-    if test_id == "panel-loss":
-        expect(page.locator("#panel-loss .js-plotly-plot .main-svg").first).to_be_visible()
+    if test_id.startswith("panel-"):
+        expect(page.locator(f"#{test_id} .js-plotly-plot .main-svg").first).to_be_visible()
     for overlay in overlays:
         overlay(page)
         check_axe(page)

@@ -86,7 +86,7 @@ def test_hover_and_arrow_keys_read_out_the_same(millions: Any, open_page: Open) 
 
 
 def test_bad_stretches_are_a_list_for_the_keyboard(server: Any, open_page: Open) -> None:
-    """Arrows move through the list, Enter zooms to the stretch."""
+    """Arrows move through the list, Enter opens what can be done about a stretch, and zooming is part of it."""
     page = open_page(server, "/runs/troubled")
     buttons = page.get_by_role("list", name="Bad stretches").get_by_role("button")
     expect(buttons).to_have_count(2)
@@ -95,6 +95,7 @@ def test_bad_stretches_are_a_list_for_the_keyboard(server: Any, open_page: Open)
     expect(buttons.nth(1)).to_be_focused()
     expect(buttons.nth(1)).to_contain_text("2,400")
     page.keyboard.press("Enter")
+    page.get_by_role("menuitem", name="Zoom to step 2,400").press("Enter")
     page.wait_for_url("**/runs/troubled?r=*")
 
 

@@ -137,7 +137,7 @@ def _find(frames: RunFrames, underflow: Underflow, window: Window, span: Span) -
     if not chosen:
         return None
     values = node_values(frames, underflow, "underflow", [leaves[k] for k in chosen], part, starts)
-    place = places(window, values.step, values.last_step, values.time_us, frames.interval)
+    place = places(window, values.step, values.last_step, values.time_us, frames.interval, span)
     spread = place.spread(values.value)
     return _Drawn(
         names=[layer_words(node.name) for node in values.nodes],
@@ -154,6 +154,8 @@ def _line(drawn: _Drawn, k: int) -> dict[str, Any]:
         "y": broken(share_places(shares)),
         "customdata": broken(shares * 100),
         "name": escape(shortened(drawn.names[k], NAME_CHARS)),
+        # A small chart's legend is for what is lost; lines along the bottom need no name.
+        "showlegend": k == 0 or bool((np.nan_to_num(shares) > 0).any()),
         "visible": True,
     }
 

@@ -79,7 +79,7 @@ export function LayerCharts({ run, panels, window, tree, strip, onVisible }: Lay
         {here.map((info) => {
           switch (info.id) {
             case HEATMAP:
-              return <PanelCard key={info.id} {...shared} info={info} onPick={pickCell} />;
+              return <PanelCard key={info.id} {...shared} info={fitRows(info, window.rows.length)} onPick={pickCell} />;
             case WINDOW:
               return (
                 <PanelCard
@@ -120,6 +120,16 @@ export function LayerCharts({ run, panels, window, tree, strip, onVisible }: Lay
       </div>
     </>
   );
+}
+
+/** A row as high as its label needs, for as many as fit on a page; beyond that the rows get thinner. */
+const ROW_PX = 17;
+const AROUND_ROWS_PX = 84;
+const HEIGHTS_PX = { least: 200, most: 640 };
+
+function fitRows(info: PanelInfo, numRows: number): PanelInfo {
+  const wanted = numRows * ROW_PX + AROUND_ROWS_PX;
+  return { ...info, height_px: Math.min(HEIGHTS_PX.most, Math.max(HEIGHTS_PX.least, wanted)) };
 }
 
 const GRADIENTS = [

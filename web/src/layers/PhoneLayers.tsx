@@ -1,6 +1,6 @@
 /** Layers on a phone: the tree as a select, the worst dozen as rows, the charts below. */
 
-import type { ReactNode } from "react";
+import { type ReactNode, useId } from "react";
 import type { LayerNode, LayerTree } from "../api/types";
 import { shortenMiddle } from "../lib/format";
 import { Icon, SEVERITY_ICON } from "../ui/icons";
@@ -21,11 +21,14 @@ const NAME_CHARS = 30;
 const MOST_OPTIONS = 1000;
 
 export function PhoneLayers({ tree, items, worst, selected, children }: PhoneLayersProps) {
+  const id = useId();
   return (
     <div className="layers-phone">
-      <label className="field">
-        <span className="muted">Layer</span>
-        <select className="select" value={selected} onChange={(event) => setLayer(event.target.value)}>
+      <div className="field">
+        <label className="muted" htmlFor={id}>
+          Layer
+        </label>
+        <select id={id} className="select" value={selected} onChange={(event) => setLayer(event.target.value)}>
           {!items.slice(0, MOST_OPTIONS).some(({ node }) => node.name === selected) && <option>{selected}</option>}
           {items.slice(0, MOST_OPTIONS).map(({ node }) => (
             <option key={node.name + node.kind} value={node.name}>
@@ -34,7 +37,7 @@ export function PhoneLayers({ tree, items, worst, selected, children }: PhoneLay
             </option>
           ))}
         </select>
-      </label>
+      </div>
       <section aria-label="Worst layers">
         <h2 className="panel-title">Worst layers · {tree.stat_title.toLowerCase()}</h2>
         <ol className="worst-list" data-testid="worst-layers">
