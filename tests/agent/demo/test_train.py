@@ -84,6 +84,7 @@ def test_healthy_training_learns_the_digits(home: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif("HALFSCOPE_TEST_DEMO" not in os.environ, reason="minutes long: make soak")
 @pytest.mark.parametrize("name", ["fp16-cnn", "fp16-transformer"])
 def test_healthy_runs_are_calm_from_end_to_end(home: Path, name: str) -> None:
