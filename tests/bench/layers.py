@@ -51,8 +51,8 @@ ROW = np.dtype([("n", "<i8"), ("zeros", "<i8"), ("sums", "<f8", 2), ("extremes",
 
 
 def _measure(quick: bool) -> Iterator[Measurement]:
-    many = (100, 128) if quick else (500, 1_000)
-    long = (25, 256) if quick else (25, 2_000)
+    many = (50, 64) if quick else (500, 1_000)
+    long = (25, 128) if quick else (25, 2_000)
     rounds = 3 if quick else 15
     with tempfile.TemporaryDirectory(prefix="halfscope-bench-") as folder:
         floor = sqlite3.connect(Path(folder) / "floor.db")

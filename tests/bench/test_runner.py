@@ -43,6 +43,7 @@ def numbers(output: str) -> dict[str, tuple[float, str]]:
     ("pattern", "expected"),
     [
         ("server.series_1m*", {"server.series_1m_ms": "ms", "server.series_1m.points_ms": "ms"}),
+        ("server.layer*", {"server.layers_heatmap_ms": "ms", "server.bytes_per_layer_frame": "bytes"}),
         ("server.ingest.points*", {"server.ingest.points_per_s": "points/s"}),
         ("server.ingest.ack*", {"server.ingest.ack_p50_ms": "ms", "server.ingest.ack_p99_ms": "ms"}),
         ("agent.mlp.*", {"agent.mlp.default.ratio": "ratio", "agent.mlp.default.extra_us": "us"}),
