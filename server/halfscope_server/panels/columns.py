@@ -19,7 +19,7 @@ from halfscope_server.panels.arrays import packed
 from halfscope_server.panels.base import Fill
 from halfscope_server.query.layers import nothing_sketched
 from halfscope_server.query.view import RunView
-from halfscope_server.query.window import Window
+from halfscope_server.query.window import Span, Window
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -95,31 +95,37 @@ class Places:
         return x[keep], y[keep]
 
 
-def places(window: Window, step: Ints, last_step: Ints, time_us: Ints, interval: int) -> Places:
+def places(window: Window, step: Ints, last_step: Ints, time_us: Ints, interval: int, span: Span) -> Places:
     """Columns on the axis of a window, ascending.
 
     Args:
         interval: steps between sketches: how far a column tells beyond its last frame.
+        span: what is shown: where it begins long before the first column or ends after the last, there is a gap.
     """
     if not step.size:
         return Places(edges=np.zeros(1), column=np.zeros(0, np.int64))
     ends = last_step + interval
-    following = np.append(step[1:], ends[-1])
+    following = np.append(step[1:], max(int(ends[-1]), span.last_step + 1))
     gap = following - ends > GAP_INTERVALS * interval
+    following[-1] = following[-1] if gap[-1] else ends[-1]
+    before = step[0] - span.first_step > (1 + GAP_INTERVALS) * interval
     ends = np.where(gap, ends, following)
     begins_at, ends_at = step.astype(np.float64), ends.astype(np.float64)
+    outer = np.array([span.first_step, following[-1]], np.float64)
     if window.x == "time":
         us_per_step = _us_per_step(step, time_us)
-        begins_at = axes.x_values(window, step, time_us).astype(np.float64)
-        after_us = (time_us + (ends - step) * us_per_step).astype(np.int64)
-        ends_at = axes.x_values(window, step, after_us).astype(np.float64)
+
+        def at(places: Ints, from_step: Ints, from_us: Ints) -> Floats:
+            later_us = (from_us + (places - from_step) * us_per_step).astype(np.int64)
+            return axes.x_values(window, places, later_us).astype(np.float64)
+
+        begins_at, ends_at = at(step, step, time_us), at(ends, step, time_us)
+        outer = at(np.array([span.first_step, following[-1]]), step[[0, -1]], time_us[[0, -1]])
         # The clock need not run evenly: a column ends at the latest where the next begins.
-        following_at = np.append(begins_at[1:], max(ends_at[-1], begins_at[-1] + 1e-3))
-        ends_at = np.where(gap, np.minimum(ends_at, following_at), following_at)
-    order = np.arange(step.size)
-    edges = np.sort(np.concatenate([begins_at, ends_at[gap], ends_at[-1:]]))
-    column = np.insert(order, np.flatnonzero(gap) + 1, -1)
-    return Places(edges=edges, column=column)
+        ends_at = np.minimum(ends_at, np.append(begins_at[1:], np.inf))
+    edges = np.sort(np.concatenate([outer[:1] if before else [], begins_at, ends_at[gap], outer[1:]]))
+    column = np.insert(np.arange(step.size), np.flatnonzero(gap) + 1, -1)
+    return Places(edges=edges, column=np.insert(column, 0, -1) if before else column)
 
 
 def _us_per_step(step: Ints, time_us: Ints) -> float:

@@ -164,7 +164,7 @@ def _read(frames: RunFrames, underflow: Underflow, window: Window, span: Span) -
     starts = columns(frames.table.step[part], num_columns, frames.interval)
     nodes = frames.tree.chosen(window.rows)
     values = node_values(frames, underflow, window.stat, nodes, part, starts)
-    return values, places(window, values.step, values.last_step, values.time_us, frames.interval)
+    return values, places(window, values.step, values.last_step, values.time_us, frames.interval, span)
 
 
 def _nothing() -> list[dict[str, Any]]:

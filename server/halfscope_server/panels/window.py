@@ -85,7 +85,7 @@ class WindowPanel:
         if found is None or frames is None or underflow is None or span is None:
             why = "This layer had no gradient in any measured step of this window."
             return no_frames(self.title, view, window, _nothing(), why)
-        place = places(window, found.step, found.last_step, found.time_us, frames.interval)
+        place = places(window, found.step, found.last_step, found.time_us, frames.interval, span)
         sentence, num_lines = wrapped(how_to_read(found, underflow.is_measured), window.width_px)
         low, high = found.lowest, found.lowest + found.num_bins
         unit = "|gradient × scale|" if found.seen else "|gradient|"

@@ -12,7 +12,7 @@ from halfscope_server.panels.arrays import unpacked
 from halfscope_server.panels.columns import places
 from halfscope_server.panels.heatmap import CROSSES, DOTS, HATCHED, HEAT
 from halfscope_server.panels.window import BAD_BARS, CHOSEN, LOST_LINE, OVER, SUB, ZERO_BARS
-from halfscope_server.query import RunView, Views, Window
+from halfscope_server.query import RunView, Span, Views, Window
 from halfscope_server.store.store import Store
 from numpy.typing import NDArray
 
@@ -126,12 +126,12 @@ def test_a_run_without_a_scaler_says_at_what_scale_it_is_read(lite: Store, write
 
 def test_one_frame_is_a_chart(lite: Store, write_run: WriteRun) -> None:
     """One column, as wide as the sampling interval."""
-    write(write_run, {20: {"a.w": spread(0)}})
+    write(write_run, {0: {"a.w": spread(0)}})
     view = newest(lite)
     for panel_id in IDS[1:3]:
         heat = fill_of(view, panel_id)["data"][HEAT]
-        assert unpacked(heat["x"]).tolist() == [20, 30]
-    assert fill_of(view, "histogram")["headline"].startswith("step 20 · ")
+        assert unpacked(heat["x"]).tolist() == [0, 10]
+    assert fill_of(view, "histogram")["headline"].startswith("step 0 · ")
     assert not any(fill_of(view, panel_id)["empty"] for panel_id in IDS[1:])
 
 
@@ -283,8 +283,16 @@ def test_a_time_axis_has_the_frames_where_they_were(lite: Store, write_run: Writ
 
 
 def test_places_widen_no_column_beyond_its_interval() -> None:
-    """Frames of skipped steps lie between the regular ones and are as narrow as they are apart."""
+    """Frames of skipped steps are as narrow as they are apart; what was not measured at either end is a gap too, on both
+    axes."""
     step = np.array([0, 3, 50, 100, 400])
-    found = places(Window(), step, step, step * 1000, 50)
+    found = places(Window(), step, step, step * 1000, 50, Span(first_step=0, last_step=449))
     assert found.edges.tolist() == [0, 3, 50, 100, 150, 400, 450]
     assert found.column.tolist() == [0, 1, 2, 3, -1, 4]
+    longer = Span(first_step=0, last_step=999)
+    late = places(Window(), step + 200, step + 200, step * 1000, 50, longer)
+    assert late.edges.tolist() == [0, 200, 203, 250, 300, 350, 600, 650, 1000]
+    assert late.column.tolist() == [-1, 0, 1, 2, 3, -1, 4, -1]
+    timed = places(Window(x="time"), step + 200, step + 200, (step + 200) * 1000, 50, longer)
+    np.testing.assert_allclose(timed.edges, late.edges)
+    assert timed.column.tolist() == late.column.tolist()
