@@ -145,7 +145,7 @@ def test_clicks_and_keys_on_the_charts_choose_layer_step_and_gradient(flushed: A
 
 
 def test_from_a_red_mark_to_the_layer_and_the_step_in_two_clicks(server: Any, open_page: Open) -> None:
-    """The strip's mark opens a menu, the menu the layer in which it began, at its step, zoomed; [ goes on from there."""
+    """The strip's mark opens a menu, the menu the layer in which it began, at its step, zoomed; [ goes on."""
     page = open_page(server, "/runs/troubled")
     strip = page.get_by_test_id("zoom-strip")
     box = strip.bounding_box()
