@@ -22,7 +22,7 @@ from halfscope.probes.inputs import InputBatch, InputReading
 MAX_BATCHES = 16
 """Of one step that are kept in sight (micro-batches)."""
 TRIES = 8
-"""Forward passes without a floating-point tensor, after which none is expected any more."""
+"""First forward passes without a floating-point tensor, after which none is expected any more."""
 
 
 class InputWatch:
@@ -41,6 +41,7 @@ class InputWatch:
         """Of the step before."""
         self._looks: list[InputLook] = []
         self._looked = False
+        self._takes_numbers = False
         self._num_tries = 0
         self.is_useless = False
         """The model takes no floating-point numbers: there is nothing to look at."""
@@ -59,11 +60,12 @@ class InputWatch:
         if self.is_useless or len(self._batches) >= MAX_BATCHES:
             return
         batch = InputBatch(args, kwargs)
-        if not batch:
-            self._num_tries += 1
-            self.is_useless = self._num_tries >= TRIES
-            return
-        self._num_tries = -TRIES
+        if not self._takes_numbers:
+            if not batch.tensors():
+                self._num_tries += 1
+                self.is_useless = self._num_tries >= TRIES
+                return
+            self._takes_numbers = True
         self._batches.append(batch)
         if self._looked or step % (self._every or EVERY_ON_HOST) == 0:
             tensors = batch.tensors()

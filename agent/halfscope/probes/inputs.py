@@ -25,6 +25,9 @@ SERIES = (
 MAX_DEPTH = 3
 """How deep in containers of a call's arguments tensors are looked for."""
 MAX_TENSORS = 16
+"""Of one call that are looked at."""
+MAX_HELD = 64
+"""Of one call that are held, of whatever type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +49,28 @@ class InputReading:
 
 
 class InputBatch:
-    """The floating-point tensors of one forward call, held weakly."""
+    """The tensors of one forward call, held weakly. Made at every step, and mostly not looked at: so which of them are
+    floating-point numbers is found out only then."""
+
+    __slots__ = ("_held",)
 
     def __init__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        found: list[tuple[str, torch.Tensor]] = []
+        self._held: list[tuple[str | int, weakref.ref[torch.Tensor]]] = []
         for at, value in enumerate(args):
-            _collect(str(at), value, found, MAX_DEPTH)
-        for name, value in kwargs.items():
-            _collect(name, value, found, MAX_DEPTH)
-        self._tensors = [(name, weakref.ref(tensor)) for name, tensor in found]
-
-    def __bool__(self) -> bool:
-        """Whether there were any."""
-        return bool(self._tensors)
+            if isinstance(value, torch.Tensor):
+                self._held.append((at, weakref.ref(value)))
+            else:
+                _collect(str(at), value, self._held, MAX_DEPTH)
+        if kwargs:
+            for name, value in kwargs.items():
+                _collect(name, value, self._held, MAX_DEPTH)
 
     def tensors(self) -> list[tuple[str, torch.Tensor]]:
-        """Those that are still alive."""
-        return [(name, tensor) for name, ref in self._tensors if (tensor := ref()) is not None]
+        """Those that are floating-point numbers, and still alive."""
+        found = [
+            (str(name), tensor) for name, held in self._held if (tensor := held()) is not None and _is_readable(tensor)
+        ]
+        return found[:MAX_TENSORS]
 
 
 def read(tensors: Sequence[tuple[str, torch.Tensor]]) -> InputReading | None:
@@ -107,18 +115,18 @@ def joined(readings: Sequence[InputReading]) -> InputReading | None:
     return result
 
 
-def _collect(name: str, value: Any, found: list[tuple[str, torch.Tensor]], depth: int) -> None:
-    if len(found) >= MAX_TENSORS:
-        return
+def _collect(name: str, value: Any, held: list[tuple[str | int, weakref.ref[torch.Tensor]]], depth: int) -> None:
     if isinstance(value, torch.Tensor):
-        if _is_readable(value):
-            found.append((name, value))
+        if len(held) < MAX_HELD:
+            held.append((name, weakref.ref(value)))
     elif depth and isinstance(value, Mapping):
         for key, item in value.items():
-            _collect(f"{name}.{key}", item, found, depth - 1)
+            _collect(f"{name}.{key}", item, held, depth - 1)
     elif depth and isinstance(value, (list, tuple)):
         for at, item in enumerate(value):
-            _collect(f"{name}.{at}", item, found, depth - 1)
+            if len(held) >= MAX_HELD:
+                return
+            _collect(f"{name}.{at}", item, held, depth - 1)
 
 
 def _is_readable(tensor: torch.Tensor) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from halfscope.instrument.origin import BackwardOrder, find
+from halfscope.instrument.watched import WatchedOptimizer
 
 
 def test_a_finite_loss_names_the_bad_layer_nearest_to_it() -> None:
@@ -45,6 +47,35 @@ def test_the_order_is_recorded_once_and_one_hook_stays() -> None:
     assert all(parameter._post_accumulate_grad_hooks is None for parameter in model.parameters())
     model(torch.ones(1, 2)).sum().backward()
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("how", ["frozen", "taken out"])
+def test_a_hook_whose_parameter_gets_no_gradient_any_more_is_lost(how: str) -> None:
+    """Then it is off, and setting hooks anew finds another; before that nothing is lost."""
+    model = torch.nn.Sequential(*[torch.nn.Linear(2, 2, bias=False) for _ in range(3)])
+    sgd = torch.optim.SGD(model.parameters(), 0.1)
+    optimizers = [WatchedOptimizer(0, "SGD", sgd, labelled=False)]
+    told: list[int] = []
+    order = BackwardOrder(lambda parameter: told.append(id(parameter)))
+    order.attach(model.parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    order.settle()
+    assert not order.is_lost(optimizers)
+    last = model[2].weight
+    if how == "frozen":
+        last.requires_grad_(False)
+    else:
+        del sgd.param_groups[0]["params"][2]
+    assert order.is_lost(optimizers)
+    assert last._post_accumulate_grad_hooks is None
+    order.attach(optimizers[0].parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    order.settle()
+    told.clear()
+    model(torch.ones(1, 2)).sum().backward()
+    assert told == [id(model[1].weight)]
+    assert not order.is_lost(optimizers)
+    order.detach()
 
 
 def test_a_users_own_hook_on_a_parameter_stays() -> None:

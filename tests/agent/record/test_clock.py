@@ -40,6 +40,20 @@ def test_completing_twice_in_a_row_is_two_steps(clock: StepClock, closed: list[i
     assert (clock.step, closed) == (1, [0])
 
 
+def test_a_completed_step_that_is_opened_again_is_completed_once_more(clock: StepClock, closed: list[int]) -> None:
+    """More of its work was found to be to come; nothing is closed, and an open step stays as it is."""
+    clock.reopen()
+    assert clock.phase is Phase.FRESH
+    clock.begin()
+    clock.complete()
+    clock.reopen()
+    assert (clock.step, clock.phase, closed) == (0, Phase.OPEN, [])
+    clock.reopen()
+    clock.complete()
+    clock.begin()
+    assert (clock.step, closed) == (1, [0])
+
+
 def test_annotations_after_completion_are_of_the_completed_step(clock: StepClock, closed: list[int]) -> None:
     """The documented place of `run.step` is after the update, once or more."""
     for step in range(3):
