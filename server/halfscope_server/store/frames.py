@@ -122,6 +122,8 @@ def _read(
         }
         is_plain = {stream: _is_plain(column_of) for stream, column_of in columns.items()}
         rows = _tiles(connection, wanted, parts, columns, histograms=histograms)
+        # Tiles of one band mostly hold the same layers: where these go is worked out once.
+        runs: dict[tuple[str, int, bytes], Run] = {}
         for part, frame_of, is_shared in zip(parts, axis.frame_of, axis.is_shared, strict=True):
             column_of = columns.get(part.row.stream, _NONE)
             if part.cells is not None:
@@ -129,7 +131,7 @@ def _read(
             placed = Run.of(frame_of)
             for row in rows.get((part.row.stream, part.number), ()):
                 is_first = not is_shared and is_plain[part.row.stream]
-                _put_tile(dense, row, placed, column_of, is_first=is_first)
+                _put_tile(dense, row, placed, column_of, runs, is_first=is_first)
     return layer_ids, axis, dense
 
 
@@ -279,10 +281,23 @@ def _tiles(
     return found
 
 
-def _put_tile(dense: Dense, row: sa.Row[Any], frames: Run, column_of: Int64s, *, is_first: bool) -> None:
+def _put_tile(
+    dense: Dense,
+    row: sa.Row[Any],
+    frames: Run,
+    column_of: Int64s,
+    runs: dict[tuple[str, int, bytes], Run],
+    *,
+    is_first: bool,
+) -> None:
     found: Moments = unpack_moments(row.moments)
-    column_K = _column(column_of, row.band * BAND_LAYERS + found.slots_K.astype(np.int64))
-    dense.put_tile(frames, Run.of(column_K), found, is_first=is_first)
+    key = (row.stream, row.band, found.slots_K.tobytes())
+    layers_of = runs.get(key)
+    if layers_of is None:
+        columns = _column(column_of, row.band * BAND_LAYERS + found.slots_K.astype(np.int64))
+        layers_of = runs[key] = Run.of(columns)
+    column_K = layers_of.place
+    dense.put_tile(frames, layers_of, found, is_first=is_first)
     if "histograms" in row._fields:
         for at in np.flatnonzero(column_K >= 0).tolist():
             dense.put_histograms(frames, int(column_K[at]), unpack_histograms(row.histograms, at, found))
