@@ -23,6 +23,7 @@ import halfscope.launch.auto  # noqa: F401 - loaded once, not in every child
 import torch
 import torch._dynamo
 import torch.distributed.fsdp
+import torch.jit._recursive as recursive
 import torch.nn.utils.clip_grad as clip_module
 from halfscope.instrument import scaler as scaler_hooks
 from halfscope.instrument.forward import ForwardHook
@@ -42,7 +43,6 @@ def main(folder: Path, cases: list[str]) -> int:
     for case in cases:
         for way in ("alone", "watched"):
             (folder / way).mkdir(parents=True, exist_ok=True)
-            sys.stdout.flush()
             child = os.fork()
             if child == 0:
                 _in_child(folder, case, way)
@@ -76,7 +76,7 @@ def _alone(case: str) -> list[str]:
 
 def _watched(case: str) -> list[str]:
     found = programs.from_file(str(PROGRAMS / f"{case}.py"))
-    watch = AutoWatch({}, found.default_name)
+    watch = AutoWatch({"every": 1}, found.default_name)
     watch.start()
     try:
         programs.run(found, [])
@@ -97,6 +97,10 @@ def _left_behind() -> Iterator[str]:
     for name in ("_get_total_norm", "_group_tensors_by_device_and_dtype"):
         if getattr(clip_module, name).__module__.startswith("halfscope"):
             yield f"torch.nn.utils.clip_grad.{name}"
+    if recursive.create_script_module.__module__.startswith("halfscope") or hasattr(
+        recursive.create_script_module, "__wrapped__"
+    ):
+        yield "torch.jit._recursive.create_script_module"
     if any(_is_ours(finder) for finder in sys.meta_path):
         yield "an import hook"
     if any(_is_ours(getattr(callback, "__self__", callback)) for callback in gc.callbacks):

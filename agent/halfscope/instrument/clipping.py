@@ -63,8 +63,12 @@ def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
             tensors = list(tensors)  # a generator can be read once
         found = list(_tensors(tensors))
         if found:
-            for listener in tuple(_listeners):
-                listener(found)
+            told: list[Listener] = []
+            # One that is told may be what makes another listen: to this call already.
+            while fresh := [listener for listener in _listeners if listener not in told]:
+                for listener in fresh:
+                    told.append(listener)
+                    listener(found)
         return original(tensors, *args, **kwargs)
 
     return clipping

@@ -105,17 +105,18 @@ class FactTeller:
             points = {name: {"point": at, "clipped": cut} for name, (at, cut) in self._points.items()}
             self._recorder.facts({"gradient_points": points})
 
-    def adopted(self, step: int, scaler: WatchedScaler, optimizer: WatchedOptimizer) -> None:
-        """A scaler that was not given steps a watched optimizer; it is watched from now on."""
+    def adopted(self, step: int, scaler: WatchedScaler, optimizer: WatchedOptimizer | None) -> None:
+        """A scaler that was not given is watched from now on; that it steps a watched optimizer is worth an event."""
         self._scalers.append(scaler)
         self._all_scalers[scaler.name] = scaler.scaler
-        self._recorder.event(
-            "unwatched_scaler",
-            step,
-            severity="warning",
-            where=[optimizer.name],
-            attributes={"scaler": scaler.name, "optimizer": optimizer.name},
-        )
+        if optimizer is not None:
+            self._recorder.event(
+                "unwatched_scaler",
+                step,
+                severity="warning",
+                where=[optimizer.name],
+                attributes={"scaler": scaler.name, "optimizer": optimizer.name},
+            )
         self.scalers()
         self._half_parameters(step)
 

@@ -9,10 +9,12 @@ graph.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.jit._script import RecursiveScriptModule
 
 
 class ForwardHook:
@@ -41,3 +43,27 @@ def leading_size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
             if isinstance(item, torch.Tensor):
                 return int(item.shape[0]) if item.dim() else None
     return None
+
+
+def takes_hooks(module: torch.nn.Module) -> bool:
+    """Whether hooks can be set on a module; torch refuses them on what `torch.jit.script` makes."""
+    return not isinstance(module, RecursiveScriptModule)
+
+
+def called_in_python(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """The modules within a model, each once, that a hook of ours would see called: not those that are compiled or
+    scripted. A hook on those says nothing, and taking it off again makes `torch.compile` compile once more."""
+    eval_frame = sys.modules.get("torch._dynamo.eval_frame")
+    compiled: tuple[type, ...] = () if eval_frame is None else (eval_frame.OptimizedModule,)
+    seen = {id(root)}
+    waiting = [root]
+    while waiting:
+        module = waiting.pop()
+        if isinstance(module, compiled) or module._compiled_call_impl is not None:
+            continue
+        for child in module.children():
+            if id(child) not in seen:
+                seen.add(id(child))
+                if not isinstance(child, torch.jit.ScriptModule):
+                    yield child
+                    waiting.append(child)

@@ -30,6 +30,7 @@ class FrameWriter:
 
     def write(self, attempt: Attempt) -> None:
         """Writes what was taken in an attempt whose values are on the host."""
+        written: set[int] = set()
         for part in attempt.optimizers:
             reading = part.reading
             if reading is None or reading.sketch is None:
@@ -42,6 +43,13 @@ class FrameWriter:
                 lids += some
                 stacks.append(measured.sketches)
             sketches = stacks[0] if len(stacks) == 1 else _joined(stacks)
+            if not written.isdisjoint(lids):
+                # Of two optimizers with the same parameters (one inside the other): a layer counts once.
+                kept = [at for at, lid in enumerate(lids) if lid not in written]
+                lids, sketches = [lids[at] for at in kept], sketches[np.asarray(kept, np.intp)]
+                if not lids:
+                    continue
+            written.update(lids)
             self._recorder.sketches(
                 attempt.step,
                 attempt.completed_us,

@@ -68,8 +68,8 @@ class Reporter:
         if self._judge.order:
             self.facts.parameters_order(self._judge.order[::-1])
 
-    def adopted(self, step: int, scaler: WatchedScaler, optimizer: WatchedOptimizer) -> None:
-        """A scaler that was not given steps a watched optimizer; it is watched from now on."""
+    def adopted(self, step: int, scaler: WatchedScaler, optimizer: WatchedOptimizer | None) -> None:
+        """A scaler that was not given is watched from now on, because it steps this optimizer where that is said."""
         self._scalers.append(scaler)
         self.facts.adopted(step, scaler, optimizer)
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 
 from halfscope.guard import Guard
-from halfscope.instrument import clipping, forward, precision
+from halfscope.instrument import clipping, forward, precision, scripting
 from halfscope.instrument import scaler as scaler_hooks
 from halfscope.instrument.adopt import calling_scaler
 from halfscope.instrument.attempt import Attempt, OptimizerAttempt, Point, ScalerAttempt, Value
@@ -62,6 +62,10 @@ class Watcher:
         over when all of them were."""
         self.thread = get_ident()
         """The one that trains: it completed the last attempt."""
+        self._first = 0
+        """The optimizer whose step ends an attempt where there is no scaler: the first one given."""
+        self.first_is_a_guess = False
+        """Nobody gave them in an order: where the first one never steps, another takes its place."""
         self.inside_scaler_step: torch.optim.Optimizer | None = None
         self._infers_samples = True
         self._pending_samples = 0
@@ -95,6 +99,7 @@ class Watcher:
 
     def attach(self) -> None:
         """Sets every hook."""
+        scripting.hide_hooks()
         for watched in self.optimizers:
             before = self.guard.hook("optimizer", partial(self._before_step, watched), is_compiling)
             after = self.guard.hook("optimizer", partial(self._after_step, watched), is_compiling)
@@ -120,6 +125,7 @@ class Watcher:
         for scaler in self.scalers:
             scaler_hooks.detach(scaler.scaler)
         clipping.unlisten(self._clip_listener)
+        scripting.show_hooks()
         self.order.detach()
 
     def _attach_scaler(self, scaler: WatchedScaler) -> None:
@@ -131,13 +137,14 @@ class Watcher:
     def _attach_forward(self) -> None:
         seen = self.guard.wrap("forward", self._forward)
         first = next(iter(self.models.values()))
+        if not forward.takes_hooks(first):
+            return
         self._forward_handle = first.register_forward_pre_hook(forward.ForwardHook(seen), with_kwargs=True)
         inside = self.guard.wrap("precision", self._forward_inside)
-        for module in first.modules():
+        for module in forward.called_in_python(first):
             # Autocast may be entered inside the model's own forward: look from within, once.
-            if module is not first and not isinstance(module, torch.jit.ScriptModule):
-                hook = forward.ForwardHook(inside)
-                self._first_forward_handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+            hook = forward.ForwardHook(inside)
+            self._first_forward_handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
 
     # ---- forward and backward ------------------------------------------------------------------
 
@@ -192,6 +199,9 @@ class Watcher:
         if watched.num_unchecked and self.inside_scaler_step is not optimizer:
             watched.num_unchecked -= 1
             self._adopt_caller(watched)
+        if self.first_is_a_guess and self._steps_again(watched):
+            self._first = watched.index
+            self.complete()
         part = self._part_for_work(watched)
         part.num_calls += 1
         reading = part.reading
@@ -253,8 +263,18 @@ class Watcher:
             part.learning_rates = watched.last_rates  # the very object: it is the same rate
         else:
             self.read_rates(watched, part)
-        if watched.index == 0 and not (self.scalers and self._scaler_at_work()):
+        if watched.index == self._first and not (self.scalers and self._scaler_at_work()):
+            self.first_is_a_guess = False
             self.complete()
+
+    def _steps_again(self, watched: WatchedOptimizer) -> bool:
+        """Whether an optimizer that is not the first has stepped in the open attempt already, without a scaler."""
+        return (
+            watched.index != self._first
+            and self.clock.phase is OPEN
+            and self.attempt.optimizers[watched.index].num_returned > 0
+            and not (self.scalers and self._scaler_at_work())
+        )
 
     def scaler_begins(self, index: int) -> None:
         """A scaler starts work. Where it was updated in the open attempt, the others are not used in that one."""
@@ -285,6 +305,15 @@ class Watcher:
         self._attach_scaler(watched)
         self.reporter.adopted(self.clock.step, watched, stepped)
         self.inside_scaler_step = stepped.optimizer
+
+    def take_scaler(self, name: str, scaler: torch.amp.GradScaler) -> None:
+        """Watches one more scaler, made or used later than those that were given; attempts end at its updates."""
+        watched = WatchedScaler(len(self.scalers), name, scaler, labelled=bool(self.scalers))
+        self.scalers.append(watched)
+        self.attempt.scalers.append(ScalerAttempt())
+        self._awaited_scalers = {watched.index}
+        self._attach_scaler(watched)
+        self.reporter.adopted(self.clock.step, watched, None)
 
     # ---- gradients -----------------------------------------------------------------------------
 
@@ -324,6 +353,8 @@ class Watcher:
 
     def end(self) -> None:
         """Closes what is complete and tells everything, waiting for devices where it must."""
+        if self.clock.phase is OPEN and any(scaler.updated for scaler in self.attempt.scalers):
+            self.complete()  # a further scaler, which took part in the attempt before, will not come
         self.clock.end()
         self.closed.drain(wait=True)
 

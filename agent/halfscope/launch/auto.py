@@ -37,7 +37,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from halfscope import config as configuration
 from halfscope.guard import Guard
-from halfscope.instrument import clipping, entry
+from halfscope.instrument import clipping, entry, forward
 from halfscope.instrument import scaler as scaler_hooks
 from halfscope.instrument.forward import ForwardHook
 from halfscope.instrument.run import Run
@@ -264,7 +264,14 @@ class Launcher:
             if training is not None and self._is_on():
                 for scaler in self._living_scalers():
                     if id(scaler) == scaler_id:
-                        inside.take_scaler(training.run, scaler)  # one that was made after the training had begun
+                        self._take_scaler(training, scaler)  # one that was made after the training had begun
+
+    def _take_scaler(self, training: _Training, scaler: torch.amp.GradScaler) -> None:
+        if isinstance(inside.observer_of(id(scaler)), Herald):
+            scaler_hooks.detach(scaler)
+            self._served.add(scaler)
+            ((name, _),) = roots.names([scaler]).items()
+            inside.take_scaler(training.run, name, scaler)
 
     # ---- runs ----------------------------------------------------------------------------------
 
@@ -343,6 +350,7 @@ class Launcher:
             name=self._name if not self.num_runs else f"{self._name}-{self.num_runs + 1}",
             run_id=self._options.get("run_id") if not self.num_runs else configuration.new_run_id(),
         )
+        inside.order_is_a_guess(run)
         after = [sys.getrefcount(optimizer) for optimizer in optimizers]
         self.num_runs += 1
         training = _Training(
@@ -353,7 +361,7 @@ class Launcher:
         )
         if not takes_turns:
             for model in found:
-                if model is not called and len(found) > 1:
+                if model is not called and len(found) > 1 and forward.takes_hooks(model):
                     training.waiting.append(_Late(self, training, model))
         return training
 

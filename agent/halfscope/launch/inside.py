@@ -41,5 +41,14 @@ def forget(scaler_id: int) -> None:
     scaler_hooks._observers.pop(scaler_id, None)
 
 
-def take_scaler(run: Run, scaler: torch.amp.GradScaler) -> None:
+def take_scaler(run: Run, name: str, scaler: torch.amp.GradScaler) -> None:
     """Let a run that is on watch one more scaler."""
+    watcher = run._watcher
+    if watcher is not None and all(known.scaler is not scaler for known in watcher.scalers):
+        watcher.take_scaler(name if not watcher.scalers else f"{name}-{len(watcher.scalers) + 1}", scaler)
+
+
+def order_is_a_guess(run: Run) -> None:
+    """Its optimizers were given in no order of the program's."""
+    if run._watcher is not None:
+        run._watcher.first_is_a_guess = True

@@ -255,6 +255,71 @@ def test_parameters_without_a_module_are_watched(automatic: Automatic) -> None:
     assert recorded.series("grad.norm") == {0: pytest.approx(12**0.5), 1: pytest.approx(12**0.5)}
 
 
+def test_clipping_at_the_first_step_is_seen(automatic: Automatic) -> None:
+    """It is the sign by which a functional training begins, and the norm is the one before it."""
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], 0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        (weight * 2).sum().backward()
+        clip_grad_norm_([weight], 0.5)
+        optimizer.step()
+    (recorded,) = automatic.read()
+    assert recorded.series("grad.norm") == {0: pytest.approx(12**0.5), 1: pytest.approx(12**0.5)}
+    assert recorded.series("grad.norm_clipped") == {0: pytest.approx(0.5), 1: pytest.approx(0.5)}
+    assert recorded.facts["gradient_points"]["SGD"] == {"point": "clip", "clipped": "no"}
+
+
+def test_a_scaler_made_after_the_start_is_watched_from_its_first_call(automatic: Automatic) -> None:
+    """One for each epoch: every skip is seen, and nobody is told that it was forgotten."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    for _ in range(3):
+        loss = loss_of(model, 1e3)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
+        for _ in range(2):
+            optimizer.zero_grad()
+            scaler.scale(loss).backward(retain_graph=True)
+            scaler.step(optimizer)
+            scaler.update()
+            loss = loss_of(model, 1e-3)
+    (recorded,) = automatic.read()
+    assert [event.step for event in recorded.kinds("skip")] == [0, 2, 4]
+    assert recorded.kinds("unwatched_scaler") == []
+    applied = recorded.series("opt.steps")
+    assert applied == {0: 0.0, 1: 1.0, 2: 1.0, 3: 2.0, 4: 2.0, 5: 3.0}
+
+
+def test_an_optimizer_that_never_steps_holds_up_nothing(automatic: Automatic) -> None:
+    """It was made last, for a plot of the learning rate: each step of the one that works is an attempt all the same."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for_a_plot = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.1)
+    train(model, optimizer, steps=4)
+    (recorded,) = automatic.read()
+    assert len(for_a_plot.state) == 0
+    (name,) = recorded.facts["gradient_points"]
+    assert recorded.series("opt.steps", optimizer=name) == {0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0}
+    assert sorted(recorded.series("grad.norm", optimizer=name)) == [0, 1, 2, 3]
+
+
+def test_an_optimizer_inside_another_is_watched_with_it(automatic: Automatic) -> None:
+    """As SAM's: the outer one's step calls the inner one's."""
+
+    class Outer(torch.optim.Optimizer):
+        def __init__(self, params: Any) -> None:
+            super().__init__(params, {})
+            self.inner = torch.optim.SGD(self.param_groups[0]["params"], 0.1)
+
+        def step(self, closure: Any = None) -> None:
+            self.inner.step()
+
+    model = net()
+    train(model, Outer(model.parameters()), steps=3)
+    (recorded,) = automatic.read()
+    assert recorded.series("opt.steps", optimizer="SGD") == {0: 1.0, 1: 2.0, 2: 3.0}
+
+
 def test_an_optimizer_that_was_copied_or_unpickled_is_found(automatic: Automatic) -> None:
     """No constructor has run: it is met at its first step."""
     model = net()

@@ -32,7 +32,7 @@ if __name__ == "__main__":
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    context = mp.get_context("spawn")
+    context = mp.get_context("fork")
     queue = context.Queue()
     processes = [context.Process(target=work, args=(rank, port, queue)) for rank in (0, 1)]
     for process in processes:

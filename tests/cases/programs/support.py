@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -23,6 +24,27 @@ def autocast(dtype: torch.dtype = FP16) -> torch.autocast:
 
 def grad_scaler(**settings: Any) -> torch.amp.GradScaler:
     return torch.amp.GradScaler("cpu", **settings)
+
+
+def digest(*items: Any) -> str:
+    """Of tensors, modules and optimizers, to the last bit: what an undisturbed training ends with."""
+    found = hashlib.sha256()
+    for item in items:
+        if isinstance(item, torch.nn.Module):
+            state = item.state_dict()
+        elif isinstance(item, torch.optim.Optimizer):
+            state = {
+                f"{at}.{key}": value for at, row in item.state_dict()["state"].items() for key, value in row.items()
+            }
+        else:
+            state = {"": item}
+        for name in sorted(state):
+            value = state[name]
+            value = value.to_local() if hasattr(value, "to_local") else value
+            found.update(name.encode())
+            if isinstance(value, torch.Tensor):
+                found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:16]
 
 
 def report(reproduced: Any, **observed: Any) -> None:
