@@ -283,8 +283,7 @@ def test_a_time_axis_has_the_frames_where_they_were(lite: Store, write_run: Writ
 
 
 def test_places_widen_no_column_beyond_its_interval() -> None:
-    """Frames of skipped steps are as narrow as they are apart; what was not measured at either end is a gap too, on both
-    axes."""
+    """Frames of skipped steps are as narrow as they are apart; what was not measured at either end is a gap too."""
     step = np.array([0, 3, 50, 100, 400])
     found = places(Window(), step, step, step * 1000, 50, Span(first_step=0, last_step=449))
     assert found.edges.tolist() == [0, 3, 50, 100, 150, 400, 450]
