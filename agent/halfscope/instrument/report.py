@@ -94,7 +94,8 @@ class Reporter:
         memory_row = self._memory_row(attempts[0].completed_ns)
         judge, write, num_steps = self._judge, self._rows.write, self._judge.num_steps
         for attempt in attempts:
-            if attempt.pending:
+            late = attempt.pending
+            if late:
                 resolve(attempt)
             if attempt.judged:
                 judge.loss(attempt)
@@ -102,7 +103,7 @@ class Reporter:
                 judge.attempt(attempt)
             if attempt.inputs:
                 self._tell_inputs(attempt)
-            if attempt.is_sketched or attempt.pending:
+            if attempt.is_sketched or late:
                 self._write_frames(attempt)
             write(attempt, num_steps, memory_row)
             memory_row = []
