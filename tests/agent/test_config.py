@@ -56,3 +56,9 @@ def test_a_run_that_is_continued_is_the_next_attempt(tmp_path: Path) -> None:
     run_id = config.new_run_id()
     (tmp_path / "journals" / run_id / "00ff").mkdir(parents=True)
     assert config.resolve(run_id=run_id).attempt == 1
+
+
+def test_the_interval_of_sketches_is_by_the_device_unless_told(tmp_path: Path) -> None:
+    """None travels on as it is: only the gradients say where they live."""
+    assert resolve(directory=tmp_path).every is None
+    assert resolve(directory=tmp_path, every=3).every == 3

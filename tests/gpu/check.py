@@ -1,11 +1,11 @@
 """`python tests/gpu/check.py`: what only a CUDA device can show, in under five minutes.
 
 1. Truth: 200 steps of FP16 autocast with overflows put in, on an unfused and a fused optimizer, clipped and not. Scale,
-   next scale, skips, applied steps and gradient norms in the journal equal an independent reading taken beside them,
-   and the weights are bit for bit those of an unwatched twin.
+   next scale, skips, applied steps, gradient norms and sketches in the journal equal an independent reading taken
+   beside them, and the weights are bit for bit those of an unwatched twin.
 2. Syncs: a watched step waits for the device exactly as often as an unwatched one, counted by PyTorch's own sync debug
    mode; and where the unwatched step never waits, neither does the watched one, with that mode set to raise.
-3. Cost: watched against unwatched steps of a mid-size transformer, in turns.
+3. Cost: watched against unwatched steps of a mid-size transformer, in turns; as by default, and sketched at every step.
 
 Prints `name value unit` lines and exits with 0 when 1 and 2 hold. `--device cpu` runs 1 alone, to try the script.
 Invariant: what is compared with halfscope's numbers never goes through halfscope's code.
@@ -36,12 +36,15 @@ import halfscope  # noqa: E402
 from halfscope.record.layout import StreamPlace  # noqa: E402
 from halfscope.record.reader import JournalReader  # noqa: E402
 from halfscope.wire.codec import decode_record  # noqa: E402
-from halfscope.wire.messages import Declare, Event, Points, Record  # noqa: E402
+from halfscope.wire.messages import Declare, Event, Layers, Points, Record, Sketches  # noqa: E402
 
 NUM_STEPS = 200
 OVERFLOW_EVERY = 17
 NORM_TOLERANCE = 1e-5
 """Relative: halfscope adds up in another order than the reading here."""
+
+
+Bins = dict[int | str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,8 @@ class Reading:
     scale_next: list[float] = field(default_factory=list)
     skipped: list[bool] = field(default_factory=list)
     norm: list[float] = field(default_factory=list)
+    bins: list[dict[str, Bins]] = field(default_factory=list)
+    """Of every layer: elements by exponent, under "zero" and "nonfinite" those that have none."""
 
 
 def make(case: Case) -> Training:
@@ -131,7 +136,7 @@ def check_truth(case: Case) -> list[str]:
             run.step(loss=loss)
         run.finish()
         records = journal(Path(folder))
-    problems = compare(reading, records)
+    problems = compare(reading, records) + compare_sketches(reading, records)
     for (name, mine), other in zip(training.model.named_parameters(), twin.model.parameters(), strict=True):
         if not torch.equal(mine, other):
             problems.append(f"{name} differs from the unwatched training")
@@ -144,7 +149,47 @@ def read_before_update(training: Training, reading: Reading) -> None:
     grads = [p.grad.double() for p in training.model.parameters() if p.grad is not None]
     reading.scale.append(scale)
     reading.skipped.append(not all(bool(grad.isfinite().all()) for grad in grads))
+    reading.bins.append(
+        {name: bins_of((p.grad.double() / scale).cpu().numpy()) for name, p in training.model.named_parameters()}  # type: ignore[union-attr]
+    )
     reading.norm.append(math.sqrt(sum(float(grad.square().sum()) for grad in grads)) / scale)
+
+
+def bins_of(values: np.ndarray) -> Bins:
+    """By NumPy's frexp, in float64."""
+    finite = values[np.isfinite(values)]
+    exponents = np.frexp(finite[finite != 0])[1] - 1
+    found: Bins = {int(at): int(count) for at, count in zip(*np.unique(exponents, return_counts=True), strict=True)}
+    found["zero"] = int(np.count_nonzero(finite == 0))
+    found["nonfinite"] = values.size - finite.size
+    return found
+
+
+def recorded_bins(records: Sequence[Record]) -> dict[int, dict[str, Bins]]:
+    """Step to layer to what its sketch holds, read from the record's own bytes."""
+    names = {each.lid: each.name for record in records if isinstance(record, Layers) for each in record.layers}
+    found: dict[int, dict[str, Bins]] = {}
+    for record in records:
+        if not isinstance(record, Sketches):
+            continue
+        counts = np.frombuffer(record.counts, "<i8").reshape(-1, 5)
+        lowest, sizes = np.frombuffer(record.lowest, "<i2"), np.frombuffer(record.num_bins, "<u2")
+        bins = np.split(np.frombuffer(record.bins, f"<u{record.width}"), np.cumsum(sizes)[:-1].astype(int))
+        for at, lid in enumerate(np.frombuffer(record.lids, "<u4").tolist()):
+            layer: Bins = {int(lowest[at]) + k: int(count) for k, count in enumerate(bins[at]) if count}
+            layer |= {"zero": int(counts[at, 1]), "nonfinite": int(counts[at, 2:].sum())}
+            found.setdefault(record.step, {})[names[lid]] = layer
+    return found
+
+
+def compare_sketches(reading: Reading, records: Sequence[Record]) -> list[str]:
+    found = recorded_bins(records)
+    problems = [] if len(found) >= 4 else [f"only {len(found)} sketched steps"]
+    for step, layers in found.items():
+        wrong = [name for name, expected in reading.bins[step].items() if layers.get(name) != expected]
+        if wrong:
+            problems.append(f"sketches at step {step}: {len(wrong)} layers differ, first {wrong[0]}")
+    return problems
 
 
 def compare(reading: Reading, records: Sequence[Record]) -> list[str]:
@@ -255,30 +300,38 @@ def sync_debug_mode(mode: str) -> Iterator[None]:
 def measure_cost(rounds: int, turn_steps: int) -> dict[str, float]:
     """Milliseconds of an unwatched step, and ratios of a second unwatched copy and of a watched one."""
     with tempfile.TemporaryDirectory() as folder:
-        arms = {name: transformer_step() for name in ("unwatched", "again", "offline")}
-        model, optimizer, scaler, step = arms["offline"]
-        run = halfscope.watch(model, optimizer, scaler, mode="offline", directory=folder)
-
-        def watched() -> None:
-            run.step(loss=step(), samples=8)
-
-        calls: dict[str, Callable[[], object]] = {name: arm[3] for name, arm in arms.items()} | {"offline": watched}
+        calls: dict[str, Callable[[], object]] = {name: transformer_step()[3] for name in ("unwatched", "again")}
+        runs = []
+        for name, every in (("offline", None), ("every_step", 1)):
+            model, optimizer, scaler, step = transformer_step()
+            runs.append(halfscope.watch(model, optimizer, scaler, mode="offline", directory=folder, every=every))
+            calls[name] = watched(runs[-1], step)
         times: dict[str, list[float]] = {name: [] for name in calls}
         for call in calls.values():
             turn(call, 5)
         for number in range(rounds):
             for name in calls if number % 2 == 0 else reversed(calls):
                 times[name].append(turn(calls[name], turn_steps))
-        run.finish()
+        for run in runs:
+            run.finish()
     base = times["unwatched"]
     ratio = {
-        name: statistics.median(a / b for a, b in zip(times[name], base, strict=True)) for name in ("again", "offline")
+        name: statistics.median(a / b for a, b in zip(times[name], base, strict=True))
+        for name in ("again", "offline", "every_step")
     }
     return {
         "gpu.transformer.unwatched.step_ms": statistics.median(base) * 1e3,
         "gpu.transformer.again.ratio": ratio["again"],
         "gpu.transformer.offline.ratio": ratio["offline"],
+        "gpu.transformer.every_step.ratio": ratio["every_step"],
     }
+
+
+def watched(run: halfscope.Run, step: Callable[[], torch.Tensor]) -> Callable[[], object]:
+    def update() -> None:
+        run.step(loss=step(), samples=8)
+
+    return update
 
 
 def turn(call: Callable[[], object], num_steps: int) -> float:

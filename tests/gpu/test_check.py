@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
+from halfscope.sketch import ArraySketcher, pack
+from halfscope.wire.messages import Layer, Layers
 
 SCRIPT = Path(__file__).with_name("check.py")
 
@@ -56,3 +59,14 @@ def test_says_that_there_is_no_device(check: ModuleType, capsys: pytest.CaptureF
     said = capsys.readouterr()
     assert said.out == ""
     assert "no CUDA device" in said.err
+
+
+def test_comparison_of_sketches_can_fail(check: ModuleType) -> None:
+    """Sketches that are not there, and one that says something else, are found wanting."""
+    reading = check.Reading(bins=[{"weight": check.bins_of(np.array([0.5, 0.0, np.inf]))}])
+    assert reading.bins[0]["weight"] == {-1: 1, "zero": 1, "nonfinite": 1}
+    assert check.compare_sketches(reading, []) == ["only 0 sketched steps"]
+    sketches = ArraySketcher()([np.array([0.25, 0.0, np.inf])])
+    (record,) = pack(sketches, np.array([0]), step=0, time_us=0, point="step", clipped="no", scale=1.0)
+    records = [Layers(layers=[Layer(lid=0, name="weight")]), record]
+    assert check.compare_sketches(reading, records)[1:] == ["sketches at step 0: 1 layers differ, first weight"]
