@@ -60,5 +60,5 @@ def test_a_run_that_is_continued_is_the_next_attempt(tmp_path: Path) -> None:
 
 def test_the_interval_of_sketches_is_by_the_device_unless_told(tmp_path: Path) -> None:
     """None travels on as it is: only the gradients say where they live."""
-    assert resolve(directory=tmp_path).every is None
-    assert resolve(directory=tmp_path, every=3).every == 3
+    assert config.resolve(directory=tmp_path).every is None
+    assert config.resolve(directory=tmp_path, every=3).every == 3
