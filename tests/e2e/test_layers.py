@@ -210,7 +210,7 @@ def test_new_frames_change_tree_and_table_without_a_reload(busy_server: Any, ope
     """First what is waited for, then one frame, then the next, each as it comes."""
     trainer = trainers.write_plain(busy_server, "sketching", "sketching", "FP16-AMP", num_steps=120, project="layers")
     page = open_page(busy_server, "/runs/sketching/layers")
-    expect(page.get_by_role("heading", name="No layer to show yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="No layers to show")).to_be_visible()
     model = layered.Model(names=("a.weight", "b.weight"), growth=lambda name, place: -8.0)
     trainer.sketch(model, [50], 120, lambda step: 1024.0)
     expect(page.get_by_role("treeitem")).to_have_count(4)

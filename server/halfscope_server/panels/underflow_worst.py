@@ -114,13 +114,19 @@ class UnderflowWorst:
                 "shapes": [_mark(level) for level in LEVELS],
             },
             label=", ".join(words),
-            headline=f"{share(float(now[-1]))} {shortened(drawn.names[0], NAME_CHARS)}"
-            if now.size
-            else "not known yet",
+            headline=_headline(drawn, now),
             first_step=span.first_step,
             last_step=span.last_step,
             make_table=lambda: _table(drawn, underflow),
         )
+
+
+def _headline(drawn: _Drawn, now: Floats) -> str:
+    """The worst layer's newest share; nothing is in no layer."""
+    if not now.size:
+        return "not known yet"
+    value = float(now[-1])
+    return f"{share(value)} {shortened(drawn.names[0], NAME_CHARS)}" if value > 0 else share(value)
 
 
 def _find(frames: RunFrames, underflow: Underflow, window: Window, span: Span) -> _Drawn | None:

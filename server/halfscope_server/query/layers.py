@@ -281,6 +281,6 @@ def _carried(cells: NDArray[Any], filled: Ints) -> NDArray[Any]:
     usual = int(np.median(np.diff(filled)))
     place = np.arange(cells.shape[0])
     before = filled[np.maximum(np.searchsorted(filled, place, "right") - 1, 0)]
-    near = (place >= before) & (place - before < usual)
+    near = (place >= before) & (place - before <= usual)
     result: NDArray[Any] = np.where(near[:, None], cells[before], cells)
     return result

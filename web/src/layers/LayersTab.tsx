@@ -71,7 +71,7 @@ export function LayersTab(props: LayersTabProps) {
 /** Nothing was sketched, here or at all. The server says why and what to do. */
 function NoLayers({ tree, zoomed }: { tree: LayerTree; zoomed: boolean }) {
   return (
-    <EmptyState title="No layer to show yet">
+    <EmptyState title="No layers to show">
       <p>{tree.empty || "No gradient was sketched in these steps."}</p>
       {zoomed && (
         <button type="button" className="button" onClick={() => setRange(null)}>

@@ -71,43 +71,51 @@ export function ZoomStrip({ run, strip, underflow, range, onRange }: ZoomStripPr
   };
   return (
     <div className="zoom">
-      {/* biome-ignore lint/a11y/noStaticElementInteractions: the two sliders do the same from the keyboard */}
-      <div
-        ref={box}
-        className="zoom-area"
-        data-testid="zoom-strip"
-        onPointerDown={onPointerDown}
-        onPointerMove={onPointerMove}
-        onPointerUp={onPointerUp}
-        onPointerCancel={() => setDrag(null)}
-        onDoubleClick={() => onRange(null)}
-      >
-        <Strip strip={strip} underflow={underflow} heights={underflow ? HEIGHTS : ONE_LANE} onPick={setPick} />
-        {shown && (
-          <>
-            <div className="zoom-shade" style={{ left: 0, width: `${left * 100}%` }} />
-            <div className="zoom-shade" style={{ left: `${right * 100}%`, right: 0 }} />
-          </>
+      <div className="strip-box">
+        {/* biome-ignore lint/a11y/noStaticElementInteractions: the two sliders do the same from the keyboard */}
+        <div
+          ref={box}
+          className="zoom-area"
+          data-testid="zoom-strip"
+          onPointerDown={onPointerDown}
+          onPointerMove={onPointerMove}
+          onPointerUp={onPointerUp}
+          onPointerCancel={() => setDrag(null)}
+          onDoubleClick={() => onRange(null)}
+        >
+          <Strip strip={strip} underflow={underflow} heights={underflow ? HEIGHTS : ONE_LANE} onPick={setPick} />
+          {shown && (
+            <>
+              <div className="zoom-shade" style={{ left: 0, width: `${left * 100}%` }} />
+              <div className="zoom-shade" style={{ left: `${right * 100}%`, right: 0 }} />
+            </>
+          )}
+          <Handle
+            end="from"
+            at={left}
+            value={shown?.[0] ?? first}
+            limits={[first, last]}
+            onMove={(to) => moveEnd(0, to)}
+          />
+          <Handle
+            end="to"
+            at={right}
+            value={shown?.[1] ?? last}
+            limits={[first, last]}
+            onMove={(to) => moveEnd(1, to)}
+          />
+        </div>
+        {pick && (
+          <BadMenu
+            run={run}
+            pick={pick}
+            hasLayers={underflow !== null}
+            around={around(strip, pick.range.first_step, pick.range.last_step)}
+            onZoom={() => onRange(around(strip, pick.range.first_step, pick.range.last_step))}
+            onClose={() => setPick(null)}
+          />
         )}
-        <Handle
-          end="from"
-          at={left}
-          value={shown?.[0] ?? first}
-          limits={[first, last]}
-          onMove={(to) => moveEnd(0, to)}
-        />
-        <Handle end="to" at={right} value={shown?.[1] ?? last} limits={[first, last]} onMove={(to) => moveEnd(1, to)} />
       </div>
-      {pick && (
-        <BadMenu
-          run={run}
-          pick={pick}
-          hasLayers={underflow !== null}
-          around={around(strip, pick.range.first_step, pick.range.last_step)}
-          onZoom={() => onRange(around(strip, pick.range.first_step, pick.range.last_step))}
-          onClose={() => setPick(null)}
-        />
-      )}
       <div className="zoom-scale" aria-hidden="true">
         <span>step {formatCount(strip.first_step)}</span>
         {shown && (
