@@ -1,9 +1,9 @@
 /** The three charts of the Layers page: all layers over the steps, one layer's exponents over the steps, one step of it. */
 
-import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { type KeyboardEvent, useEffect } from "react";
-import { panelKey, panelQuery, panelTableQuery } from "../api/queries";
-import type { LayerTree, PanelFigure, PanelInfo, RunSummary, Strip, Window } from "../api/types";
+import { panelQuery, panelTableQuery } from "../api/queries";
+import type { LayerTree, PanelInfo, RunSummary, Strip, Window } from "../api/types";
 import { axisValue } from "../chart/figure";
 import { NumberTable, PanelCard } from "../chart/PanelCard";
 import type { ChartPoint } from "../chart/Plot";
@@ -26,7 +26,8 @@ interface LayerChartsProps {
 
 export function LayerCharts({ run, panels, window, tree, strip, onVisible }: LayerChartsProps) {
   const view = useView();
-  const cache = useQueryClient();
+  // The former picture stands in until the next is there: its columns are the same, and keys can be held down.
+  const { data: figure } = useQuery({ ...panelQuery(run.id, WINDOW, window), enabled: false });
   const clock = strip?.clock ?? [];
   const gradient = drawnGradient(view.gradient, run.precision_role);
   useKeys({ u: () => setGradient(gradient === "seen" ? "true" : "seen", run.precision_role) });
@@ -48,7 +49,6 @@ export function LayerCharts({ run, panels, window, tree, strip, onVisible }: Lay
   const onKey = (event: KeyboardEvent) => {
     const direction = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
     if (direction === 0 || event.ctrlKey || event.metaKey || event.altKey) return;
-    const figure = cache.getQueryData<PanelFigure>(panelKey(run.id, WINDOW, window));
     const steps = columnPlaces(figure, window.x, window.utc_offset_min).map((place) => stepAt(view.x, place, clock));
     const next = neighbour(
       steps.filter((step) => step !== null),
