@@ -39,9 +39,11 @@ class FrameWriter:
             scale = _scale(attempt, part)
             lids: list[int] = []
             stacks: list[Sketch] = []
-            for some, measured in reading.sketch.parts():
+            for some, of_them in reading.sketch.parts():
                 lids += some
-                stacks.append(measured.sketches)
+                stacks.append(of_them)
+            if not lids:
+                continue
             sketches = stacks[0] if len(stacks) == 1 else _joined(stacks)
             if not written.isdisjoint(lids):
                 # Of two optimizers with the same parameters (one inside the other): a layer counts once.

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from halfscope.instrument.attempt import Attempt, GradientReading
@@ -17,6 +18,7 @@ from halfscope.instrument.records import Records
 from halfscope.instrument.rings import Rings
 from halfscope.instrument.watched import WatchedOptimizer
 from halfscope.probes.sketches import DeviceSketcher, HostSketcher, Measured, SketchFlight, num_stored
+from halfscope.sketch import Sketch
 from halfscope.wire.messages import Layer
 
 EVERY_ON_HOST = 10
@@ -36,12 +38,20 @@ class TakenSketch:
     on_host: tuple[Sequence[int], Measured] | None
     """Positions of the gradients that were measured on the host, and what was measured."""
     on_devices: Sequence[tuple[Sequence[int], SketchFlight]]
+    frozen: frozenset[int]
+    """Layers that do not ask for a gradient. Zeros in theirs were left by `zero_grad(set_to_none=False)`."""
 
-    def parts(self) -> list[tuple[list[int], Measured]]:
+    def parts(self) -> list[tuple[list[int], Sketch]]:
         """Layers and their sketches; only when every flight has arrived."""
         parts = [] if self.on_host is None else [self.on_host]
         parts += [(positions, flight.read()) for positions, flight in self.on_devices]
-        return [([self.lids[positions[at]] for at in found.positions], found) for positions, found in parts]
+        told = [([self.lids[positions[at]] for at in found.positions], found.sketches) for positions, found in parts]
+        return [self._without_frozen(*part) for part in told] if self.frozen else told
+
+    def _without_frozen(self, lids: list[int], sketches: Sketch) -> tuple[list[int], Sketch]:
+        is_zero = (sketches.zeros == sketches.n).tolist()
+        kept = [at for at, lid in enumerate(lids) if not (is_zero[at] and lid in self.frozen)]
+        return [lids[at] for at in kept], sketches[np.array(kept, np.intp)]
 
 
 class LayerNumbers:
@@ -170,7 +180,9 @@ class SketchTaker:
                 attempt.sketch_flights = (*attempt.sketch_flights, flight)
         if measured is not None or flights:
             attempt.is_sketched = True
-            reading.sketch = TakenSketch(self.layers.of(parameters), measured, flights)
+            lids = self.layers.of(parameters)
+            frozen = frozenset(lid for lid, one in zip(lids, parameters, strict=True) if not one.requires_grad)
+            reading.sketch = TakenSketch(lids, measured, flights, frozen)
             self._tell(grads[0], on_host(grads[0]))
 
     def _on_device(self, watched: WatchedOptimizer, device: torch.device) -> _OnDevice | None:

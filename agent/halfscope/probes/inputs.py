@@ -1,6 +1,7 @@
 """What goes into the model: the largest magnitude in its input batch, and the elements that are NaN or infinite.
 
-Told apart because a bad batch looks like a precision problem everywhere behind it. No threads, no I/O.
+Told apart because a bad batch looks like a precision problem everywhere behind it. A mask that is added to attention
+scores holds minus infinity on purpose: a tensor of zeros and minus infinities alone is one. No threads, no I/O.
 Invariant: a batch is never kept alive by looking at it later, and nothing waits for a device.
 """
 
@@ -90,9 +91,13 @@ def capture(tensor: torch.Tensor) -> torch.Tensor:
         rows = tensor.detach().reshape(tensor.shape[0] if tensor.dim() else 1, -1)
         if rows.element_size() == 1:
             rows = rows.float()
-        bad = (rows == math.inf) | (rows == -math.inf) | rows.isnan()
+        above = rows == math.inf
+        below = rows == -math.inf
+        bad = above | below | rows.isnan()
         # Not nan_to_num: it would turn infinities of a half-precision tensor into its largest number.
         largest = rows.abs().masked_fill(bad, 0.0).amax().double()
+        zero = rows == 0
+        bad &= ((zero | below).all() & zero.any()).logical_not()  # a mask is not bad
         num_nan = rows.isnan().sum().double()
         bad_rows = bad.any(1)
         first = torch.where(bad_rows.any(), bad_rows.to(torch.uint8).argmax(), -1)
@@ -154,6 +159,8 @@ def _read_one(name: str, tensor: torch.Tensor) -> InputReading:
     num_nan = int(np.count_nonzero(np.isnan(values)))
     finite = values[~bad]
     absmax = float(np.abs(finite).max(initial=0.0))
+    if high == absmax == 0.0:
+        return InputReading(name, 0.0, 0, 0, -1)  # a mask
     first_row = int(np.argmax(bad.reshape(values.shape[0] if values.ndim else 1, -1).any(axis=1)))
     return InputReading(name, absmax, num_nan, int(np.count_nonzero(bad)) - num_nan, first_row)
 

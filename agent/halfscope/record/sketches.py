@@ -6,6 +6,7 @@ cannot be packed costs itself alone, and no record is made that servers refuse.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -91,7 +92,15 @@ def _parts(layers: list[Layer]) -> list[list[Layer]]:
 def _bounded(layer: Layer) -> Layer:
     return Layer(
         lid=layer.lid,
-        name=text(layer.name, MAX_NAME_CHARS).replace("\x00", "\ufffd") or "unnamed",
+        name=_name(layer.name) or "unnamed",
         shape=[int(size) for size in layer.shape[:MAX_DIMENSIONS]],
         dtype=text(layer.dtype, 64).replace("\x00", "\ufffd"),
     )
+
+
+def _name(name: str) -> str:
+    """As servers take it. One that is cut off ends in a digest of the whole: layers of one name would be one layer."""
+    if len(name) > MAX_NAME_CHARS:
+        digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).hexdigest()
+        name = f"{name[: MAX_NAME_CHARS - len(digest) - 1]}~{digest}"
+    return text(name, MAX_NAME_CHARS).replace("\x00", "\ufffd")

@@ -36,13 +36,16 @@ def structural_zeros(
 
     1. A layer that is all zero, though other frames of it are not: the largest number of zeros that another frame has
        (of those with room, where there are any), so everything else is lost. Unless it has been so before, and came
-       back with room at no larger scale: then it was not used (a branch, an expert), and nothing is lost.
+       back with room at no larger scale: then it was not used (a branch, an expert), and nothing is lost. Nor is
+       anything before a layer's first gradient, where that has room at no larger scale: what it is multiplied by
+       began at zero (adapters, residual branches).
     2. A frame whose zeros came with a smaller loss scale: at least four frames of about this scale all have more than
        each of at least four with room and 16 times the scale, by more than either group varies in itself. What was
        lost upstream, in activation gradients, shows like this even where the frame itself has room.
     3. A frame with room (`ROOM_SHARE`): all of its zeros.
-    4. Any other: the most that any of the 16 nearest frames with room has; but at least so many that what is lost
-       does not exceed what lies near the floor, while that is less than half (`TAIL_SHARE`).
+    4. Any other: the most that any of the 16 nearest frames with room has, or all of its zeros where they are above
+       that by no more than those frames vary among themselves; but at least so many that what is lost does not exceed
+       what lies near the floor, while that is less than half (`TAIL_SHARE`).
 
     Args:
         zeros: [F, L] (or [F]) ascending in time, as are all but `scale`.
@@ -94,8 +97,12 @@ class _Layers:
         """Of all elements; NaN: unknown."""
         from_scale = self._excess_with_scale()
         separated = ~np.isnan(from_scale)
-        most = nearest(self._zero_share, self._room & ~separated)
-        excess = np.where(np.isinf(most), np.nan, np.maximum(self._zero_share - most, 0.0))
+        with_room = self._room & ~separated
+        most, least = nearest(self._zero_share, with_room), nearest(self._zero_share, with_room, largest=False)
+        with np.errstate(invalid="ignore"):
+            above = self._zero_share - most
+            # Zeros that vary from batch to batch prove something only where they leave the range they vary in.
+            excess = np.where(np.isinf(most), np.nan, np.where(above > most - least, above, 0.0))
         with np.errstate(invalid="ignore"):
             nonzero_share = np.where(self._alive > 0, (1 - self._zero_share), 0.0)
             limit = np.where(self._near < TAIL_SHARE, self._near * nonzero_share, np.inf)
@@ -111,23 +118,28 @@ class _Layers:
         return np.where(self._unused(), 0.0, lost)
 
     def _unused(self) -> Bools:
-        """All-zero frames of layers that have been all zero and back, with room, at least twice."""
+        """All-zero frames of layers that have been all zero and back, with room, at least twice; and those before a
+        layer's first gradient, where that has room."""
         unused = np.zeros(self._flushed.shape, bool)
         for layer in np.flatnonzero(self._flushed.any(axis=0)):
             there = np.flatnonzero(self._flushed[:, layer] | (self._alive[:, layer] > 0))
-            gone = self._flushed[there, layer]
-            starts = np.flatnonzero(gone[1:] & ~gone[:-1]) + 1
-            spans = []
-            for start in starts:
-                behind = np.flatnonzero(~gone[start:])
-                if not behind.size:
-                    continue
-                before, after = there[start - 1], there[start + behind[0]]
-                with_room = self._room[before, layer] and self._room[after, layer]
-                if with_room and self._level_F[after] <= self._level_F[there[start]] + 0.5:
-                    spans.append(there[start : start + behind[0]])
-            if len(spans) >= 2:
-                unused[np.concatenate(spans), layer] = True
+            gone, room, level = self._flushed[there, layer], self._room[there, layer], self._level_F[there]
+            edges = np.flatnonzero(np.diff(gone, prepend=False, append=False))
+            early, between, late = [], [], []
+            for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+                had_room = start > 0 and room[start - 1]
+                if end == len(there):
+                    if had_room and level[start:].min() >= level[start - 1] - 0.5:
+                        late.append(there[start:])
+                elif room[end] and level[end] <= level[start] + 0.5:
+                    if not start:
+                        early.append(there[:end])
+                    elif had_room:
+                        between.append(there[start:end])
+            if len(between) >= 2:
+                early += between + late
+            if early:
+                unused[np.concatenate(early), layer] = True
         return unused
 
     def _excess_with_scale(self) -> Floats:

@@ -127,6 +127,27 @@ def test_start_step_counts_on(watching: Any, net: Net) -> None:
 # ---- of what ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_layer_that_was_frozen_later_is_left_out(
+    watching: Any, net: Net, on_device: bool, request: pytest.FixtureRequest
+) -> None:
+    """What `zero_grad(set_to_none=False)` leaves is no gradient, and no layer that was flushed."""
+    if on_device:
+        request.getfixturevalue("as_device")
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    watching(model, optimizer, every=1)
+    for step in range(9):
+        model[0].requires_grad_(not 3 <= step < 6)
+        optimizer.zero_grad(set_to_none=False)
+        model(torch.ones(3, 4)).square().mean().backward()
+        optimizer.step()
+    recorded = watching.read()
+    assert [step for step in range(9) if "0.weight" in recorded.frames[step]] == [0, 1, 2, 6, 7, 8]
+    assert all("2.weight" in recorded.frames[step] for step in range(9))
+    assert recorded.kinds("layer_flushed") == []
+
+
 def test_layers_without_a_gradient_are_left_out_and_sparse_ones_counted_whole(
     watching: Any, assert_is_sketch_of: Any
 ) -> None:

@@ -20,6 +20,8 @@ def plainly(values: Any) -> tuple[float, int, int, int]:
     """Largest finite magnitude, NaN, infinities and first bad row, by Python's own arithmetic."""
     rows = [row.ravel().tolist() for row in (values if values.ndim else values[None])]
     flat = [value for row in rows for value in row]
+    if set(flat) == {0.0, -math.inf}:
+        return 0.0, 0, 0, -1
     bad = [at for at, row in enumerate(rows) if any(not math.isfinite(value) for value in row)]
     return (
         max((abs(value) for value in flat if math.isfinite(value)), default=0.0),
@@ -48,6 +50,24 @@ def test_other_floats_are_read_at_their_value(dtype: torch.dtype) -> None:
     expected = InputReading("x", 3.0, 1, 1, 1)
     assert inputs.read([("x", tensor)]) == expected
     assert inputs.of_captured("x", inputs.capture(tensor).tolist()) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "num_inf"),
+    [
+        ([[0.0, -math.inf], [-0.0, 0.0]], 0),
+        ([[0.0, math.inf], [0.0, 0.0]], 1),
+        ([[-math.inf, -math.inf]], 2),
+        ([[0.5, -math.inf]], 1),
+    ],
+)
+def test_a_mask_of_zeros_and_minus_infinity_is_no_bad_input(values: list[list[float]], num_inf: int) -> None:
+    """It is added to attention scores; anything else that is infinite is bad."""
+    tensor = torch.tensor(values, dtype=torch.float16)
+    found = inputs.read([("mask", tensor)])
+    assert found is not None
+    assert found.num_nonfinite == found.num_inf == num_inf
+    assert inputs.of_captured("mask", inputs.capture(tensor).tolist()) == found
 
 
 def test_the_first_bad_tensor_is_named() -> None:

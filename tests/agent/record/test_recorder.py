@@ -297,7 +297,7 @@ def test_a_large_frame_is_several_records(tmp_path: Path) -> None:
 def test_layers_are_declared_once_as_servers_take_them_and_stand_at_the_head_of_each_segment(tmp_path: Path) -> None:
     """A name that servers refuse would cost every sketch."""
     recorder = open_recorder(tmp_path, segment_bytes=2000)
-    recorder.layers([Layer(0, "", [1] * 40, "d" * 99), Layer(1, "a\x00" + "b" * 600), Layer(70_000, "beyond")])
+    recorder.layers([Layer(0, "", [1] * 40, "d" * 99), Layer(1, "a\x00" + "b" * 498), Layer(70_000, "beyond")])
     recorder.layers([Layer(1, "again"), Layer(2, "c")])
     give(recorder, 0, [0, 70_000, 2], some_sketches(3))
     for step in range(40):
@@ -313,6 +313,19 @@ def test_layers_are_declared_once_as_servers_take_them_and_stand_at_the_head_of_
     assert all(layers == bounded for layers in heads)
     (record,) = [record for record in records(tmp_path) if isinstance(record, Sketches)]
     assert unpack(record)[0].tolist() == [0, 2]
+
+
+def test_long_names_that_begin_alike_stay_apart(tmp_path: Path) -> None:
+    """Cut off they would be one layer, and a server would keep one of its two sketches."""
+    recorder = open_recorder(tmp_path)
+    recorder.layers([Layer(0, "b" * 600 + "x"), Layer(1, "b" * 600 + "y"), Layer(2, "c" * 500)])
+    recorder.flush(10.0)
+    recorder.close(None)
+    (declared,) = [record.layers for record in records(tmp_path) if isinstance(record, Layers)]
+    names = [layer.name for layer in declared]
+    assert len(set(names)) == 3
+    assert [len(name) for name in names] == [500] * 3
+    assert names[2] == "c" * 500
 
 
 def test_sketches_beyond_the_memory_for_them_are_dropped_and_counted(

@@ -54,6 +54,17 @@ def test_zeros_that_vary_from_batch_to_batch_are_not_lost(near: float) -> None:
     assert np.nanmax(found) <= near * 1.25  # counts are whole
 
 
+def test_zeros_that_vary_are_not_lost_after_a_fall_of_the_scale_either() -> None:
+    """An embedding whose scale fell for good: many frames near the floor, and only those before it had room. A few of
+    many exceed the most of a few, and that proves nothing; what leaves the range does."""
+    rng = np.random.default_rng(2)
+    shares = np.r_[rng.normal(0.6, 0.01, 40), rng.normal(0.6, 0.01, 150)]
+    args = [ROOM] * 40 + [0.1] * 150, [11.0] * 40 + [8.0] * 150
+    assert (lost_share(shares.tolist(), *args) == 0).all()
+    found = lost_share([*shares[:40], *(shares[40:] + 0.1)], [ROOM] * 40 + [0.4] * 150, args[1])
+    assert np.median(found[40:]) == pytest.approx(0.1 / 0.4, abs=0.06)
+
+
 def test_units_that_die_while_gradients_shrink_are_not_lost() -> None:
     """ReLU units die slowly as the loss falls; the scale grows meanwhile, and the frames keep their room."""
     found = lost_share(np.linspace(0.05, 0.6, 400).tolist(), [ROOM] * 400, np.linspace(10, 16, 400).tolist())
@@ -91,6 +102,24 @@ def test_a_branch_that_is_used_now_and_then_is_not_lost() -> None:
     """An expert without a token in this batch: all zero, and back with room at the same scale, again and again."""
     zero_share = [0.1, 1.0, 0.2, 1.0, 1.0, 0.1, 0.1, 1.0, 0.15]
     assert (lost_share(zero_share, [ROOM] * 9, [16] * 9) == 0).all()
+
+
+def test_a_branch_known_to_be_used_now_and_then_is_not_lost_while_it_is_not_back_yet() -> None:
+    """Else the newest frame would be an alarm each time; where the scale has come down since, it may be one."""
+    zero_share = [0.1, 1.0, 0.2, 1.0, 0.1, 1.0, 1.0]
+    assert (lost_share(zero_share, [ROOM] * 7, [16] * 7) == 0).all()
+    lower = lost_share(zero_share, [ROOM] * 7, [16] * 5 + [15, 9])
+    assert lower[:5].tolist() == [0.0] * 5
+    assert lower[5:] == pytest.approx(1.0)
+
+
+def test_before_its_first_gradient_a_layer_lost_nothing() -> None:
+    """Behind an adapter or a residual branch that begins at zero; unless the first gradient is near the floor, or came
+    with a larger scale."""
+    zero_share = [1.0, 1.0, 0.1, 0.1]
+    assert (lost_share(zero_share, [ROOM] * 4, [16, 15, 15, 15]) == 0).all()
+    assert lost_share(zero_share, [0.2] * 4, [16] * 4)[:2] == pytest.approx(1.0)
+    assert lost_share(zero_share, [ROOM] * 4, [4, 4, 16, 16])[:2] == pytest.approx(1.0)
 
 
 def test_frames_with_nan_tell_nothing_and_are_no_measure() -> None:
