@@ -31,6 +31,7 @@ _FP16_LABELS = ("FP16-AMP", "FP16")
 _UNSETTLED_LABELS = ("mixed", "")
 """Where a loss scale says that some of it is FP16."""
 SKETCHES_AT_ONCE = 200_000
+MIN_RETURNS = 2
 
 Severity = Literal["ok", "info", "warning", "critical", "unknown"]
 
@@ -249,7 +250,8 @@ def default_layer(view: RunView) -> str:
 
 
 def all_zero_layers(view: RunView) -> frozenset[str]:
-    """Layers whose newest frame holds nothing but zeros."""
+    """Layers whose newest frame holds nothing but zeros, but for those that come and go (a branch, an expert): they
+    have been all zero and back at least twice."""
     frames = run_frames(view)
     if frames is None or frames.is_empty:
         return frozenset()
@@ -258,10 +260,17 @@ def all_zero_layers(view: RunView) -> frozenset[str]:
         table = frames.table
         newest = table.num_frames - 1 - table.present[::-1].argmax(axis=0)
         at = np.arange(newest.size)
-        zero = table.present[newest, at] & (table.zeros[newest, at] == table.n[newest, at])
-        return frozenset(name for name, is_zero in zip(frames.tree.leaves, zero.tolist(), strict=True) if is_zero)
+        zero = table.present & (table.zeros == table.n)
+        now = np.flatnonzero(zero[newest, at]).tolist()
+        gone = {layer: zero[table.present[:, layer], layer] for layer in now}
+        return frozenset(frames.tree.leaves[layer] for layer in now if _num_returns(gone[layer]) < MIN_RETURNS)
 
     return view.memo("all zero layers", find)
+
+
+def _num_returns(gone: NDArray[np.bool_]) -> int:
+    """How often a layer came back after frames of nothing but zeros."""
+    return int((gone[:-1] & ~gone[1:]).sum())
 
 
 def words(underflow: Underflow, value: float) -> str:

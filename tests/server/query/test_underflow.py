@@ -216,6 +216,30 @@ def test_a_layer_flushed_whole_is_said_to_be_lost_whole(lite: Store, write_run: 
     assert any("it has recovered" in reason for reason in health.reasons)
 
 
+@pytest.mark.parametrize("precision", ["FP16-AMP", "FP32"])
+def test_an_expert_that_is_used_now_and_then_makes_no_run_unhealthy(
+    lite: Store, write_run: WriteRun, precision: str
+) -> None:
+    """All zero in the newest frame, too; it has come back before, more than once."""
+    writer = write_run()
+    scale = 65536.0 if precision == "FP16-AMP" else None
+    writer.points("loss", range(200), 1.0)
+    writer.facts(precision=precision)
+    for step in range(0, 200, 10):
+        values = np.zeros(1000) if step in (40, 90, 100, 190) else spread(step, -8, 1000)
+        writer.frame(
+            step, {"experts.0.weight": values, "fc.weight": spread(step, -8, 1000)}, *([scale] if scale else [])
+        )
+    for step in (40, 90):
+        writer.event("layer_flushed", step, "warning", where=["experts.0.weight"])
+    writer.commit()
+    view = newest(lite)
+    assert judge(view).word == "healthy"
+    worst = worst_of_frames(view)
+    assert worst is not None
+    assert np.nanmax(worst.share) == 0.0
+
+
 def test_a_prediction_is_told_and_never_makes_a_run_unhealthy(lite: Store, write_run: WriteRun) -> None:
     """An FP32 run loses nothing; what FP16 would lose at 2^16 is said to be predicted, and equals a count."""
     writer, values = write_run(), spread(0, -38)
