@@ -11,7 +11,6 @@ import getpass
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +20,8 @@ from pathlib import Path
 import psycopg
 import pytest
 from halfscope_server.store.store import Store
+
+from tests.helpers.ports import free_port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +117,7 @@ def _own_server(folder: Path, binaries: Path) -> Iterator[PostgresServer]:
     account = {"user": user, "group": user} if is_root else {}
     if is_root:
         shutil.chown(folder, user)
-    data, port = folder / "data", _free_port()
+    data, port = folder / "data", free_port()
 
     def run(*command: str) -> None:
         finished = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, **account)  # type: ignore[call-overload]
@@ -142,9 +143,3 @@ def _wheel_server(folder: Path) -> Iterator[PostgresServer]:
         yield PostgresServer(url=server.get_uri(database=""))
     finally:
         server.cleanup()
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

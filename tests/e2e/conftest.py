@@ -10,10 +10,10 @@ import math
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +44,7 @@ from numpy.typing import ArrayLike
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.e2e import layered
+from tests.helpers.ports import free_port
 from tests.helpers.stream import Stream, from_body, to_body
 
 START_S = 40.0
@@ -64,7 +65,7 @@ class Server:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -111,9 +112,15 @@ class Server:
         assert self._process is not None
         assert self._process.poll() is None, (self.home / "server.log").read_text()
         try:
+            # Another server may have taken the port meanwhile: then this one is at the next.
+            told = json.loads((self.home / "server.json").read_text())
+            if told["pid"] != self._process.pid:
+                return False
+            self.port = int(urllib.parse.urlsplit(told["url"]).port or self.port)
+            self.url = f"http://127.0.0.1:{self.port}"
             with urllib.request.urlopen(f"{self.url}/healthz", timeout=5) as answer:
                 return int(answer.status) == 200
-        except OSError:
+        except (OSError, ValueError):
             return False
 
 
@@ -513,9 +520,3 @@ def check_axe() -> Callable[[Page], None]:
         assert lines == [], "\n".join(lines)
 
     return check
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
