@@ -25,6 +25,8 @@ SCALE_STEP_LOG2 = 4.0
 """Zeros that come with a loss scale lower by so many bits come from it."""
 MIN_EACH = 4
 """Frames on either side of a change of scale, before it proves anything."""
+LAYERS_AT_ONCE = 32
+"""So that what is worked out for them stays in a processor's cache: twice as fast as all at once."""
 
 
 def structural_zeros(
@@ -38,7 +40,8 @@ def structural_zeros(
        (of those with room, where there are any), so everything else is lost. Unless it has been so before, and came
        back with room at no larger scale: then it was not used (a branch, an expert), and nothing is lost. Nor is
        anything before a layer's first gradient, where that has room at no larger scale: what it is multiplied by
-       began at zero (adapters, residual branches).
+       began at zero (adapters, residual branches). And where all layers are, at no smaller scale than one with room
+       just before, nothing is known: the loss itself may be 0 (hinge losses).
     2. A frame whose zeros came with a smaller loss scale: at least four frames of about this scale all have more than
        each of at least four with room and 16 times the scale, by more than either group varies in itself. What was
        lost upstream, in activation gradients, shows like this even where the frame itself has room.
@@ -58,8 +61,20 @@ def structural_zeros(
         [F, L] as float64, at most `zeros`; NaN: unknown.
     """
     shape = np.shape(zeros)
-    z, total, alive, floor = (np.asarray(a, np.float64).reshape(shape[0], -1) for a in (zeros, n, nonzero, near_floor))
-    level = np.log2(np.nan_to_num(np.maximum(np.asarray(scale, np.float64), 2.0**-126), nan=1.0))
+    z, total, alive, floor = (np.reshape(a, (shape[0], -1)) for a in (zeros, n, nonzero, near_floor))
+    level_F = np.log2(np.nan_to_num(np.maximum(np.asarray(scale, np.float64), 2.0**-126), nan=1.0))
+    flushed = (total > 0) & (z == total)
+    silent_F = (flushed | (total == 0)).all(axis=1) & (flushed.sum(axis=1) > 1)
+    result = np.empty((z.shape[1], shape[0]))
+    for first in range(0, z.shape[1], LAYERS_AT_ONCE):
+        part = slice(first, first + LAYERS_AT_ONCE)
+        zeros_FL, n_FL, alive_FL, floor_FL = (np.asarray(a[:, part], np.float64) for a in (z, total, alive, floor))
+        result[part] = _of_layers(zeros_FL, n_FL, alive_FL, floor_FL, level_F, silent_F).T
+    return result.T.reshape(shape)
+
+
+def _of_layers(z: Floats, total: Floats, alive: Floats, floor: Floats, level_F: Floats, silent_F: Bools) -> Floats:
+    """`structural_zeros` of some layers, [F, L]."""
     result = np.where(alive > 0, z, np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
         near = np.where(alive > 0, floor / alive, np.nan)
@@ -68,13 +83,16 @@ def structural_zeros(
     room = clean & (near < ROOM_SHARE)
     flushed = (total > 0) & (z == total)
     doubtful = flushed.any(axis=0) | (near >= ROOM_SHARE).any(axis=0)
-    if level.size and np.ptp(level) >= SCALE_STEP_LOG2:
+    if level_F.size and np.ptp(level_F) >= SCALE_STEP_LOG2:
         doubtful |= room.any(axis=0)
     at = np.flatnonzero(doubtful)
     if at.size:
-        part = _Layers(zero_share[:, at], near[:, at], alive[:, at], room[:, at], clean[:, at], flushed[:, at], level)
-        result[:, at] = np.where(total[:, at] > 0, z[:, at] - part.lost_share() * total[:, at], np.nan)
-    return result.reshape(shape)
+        part = _Layers(
+            zero_share[:, at], near[:, at], alive[:, at], room[:, at], clean[:, at], flushed[:, at], level_F, silent_F
+        )
+        lost = part.lost_share()
+        result[:, at] = np.where(total[:, at] > 0, z[:, at] - lost * total[:, at], np.nan)
+    return result
 
 
 class _Layers:
@@ -89,9 +107,15 @@ class _Layers:
         clean: Bools,
         flushed: Bools,
         level_F: Floats,
+        silent_F: Bools,
     ) -> None:
+        """
+        Args:
+            silent_F: frames in which no layer of the model has a gradient.
+        """
         self._zero_share, self._near, self._alive = zero_share, near, alive
-        self._room, self._clean, self._flushed, self._level_F = room, clean, flushed, level_F
+        self._room, self._clean, self._flushed = room, clean, flushed
+        self._level_F, self._silent_F = level_F, silent_F
 
     def lost_share(self) -> Floats:
         """Of all elements; NaN: unknown."""
@@ -115,7 +139,18 @@ class _Layers:
         others = np.where((self._alive > 0) & self._clean, self._zero_share, -np.inf).max(axis=0, initial=-np.inf)
         most = np.where(np.isinf(most), others, most)
         lost = np.where(np.isinf(most), np.nan, 1.0 - most)
+        lost[self._perhaps_without_loss()] = np.nan
         return np.where(self._unused(), 0.0, lost)
+
+    def _perhaps_without_loss(self) -> Bools:
+        """Frames without any gradient, at no smaller scale than the layer's last, which had room."""
+        if not self._silent_F.any():
+            return np.zeros(self._flushed.shape, bool)
+        at = np.where(self._alive > 0, np.arange(len(self._level_F))[:, None], -1)
+        before = np.maximum.accumulate(at, axis=0)
+        had_room = (before >= 0) & np.take_along_axis(self._room, np.maximum(before, 0), axis=0)
+        result: Bools = had_room & (self._level_F[:, None] >= self._level_F[before] - 0.5) & self._silent_F[:, None]
+        return result
 
     def _unused(self) -> Bools:
         """All-zero frames of layers that have been all zero and back, with room, at least twice; and those before a

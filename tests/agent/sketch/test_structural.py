@@ -93,6 +93,29 @@ def test_a_layer_flushed_whole_is_lost_whole() -> None:
     assert lost_share([0.3] * 4 + [1.0] * 2 + [0.3] * 4, [ROOM] * 10, [16] * 10)[4:6] == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(("scale_after_log2", "is_known"), [(16, False), (17, False), (4, True)])
+def test_a_loss_of_zero_is_not_underflow_of_every_layer(scale_after_log2: int, is_known: bool) -> None:
+    """All layers at once, with room just before: unknown, as a hinge loss does that too; with a smaller scale lost."""
+    zeros = np.array([[2_000, 0]] * 5 + [[N, N]] * 5)
+    scale = 2.0 ** np.array([16] * 5 + [scale_after_log2] * 5)
+    nonzero = N - zeros
+    found = structural_zeros(
+        zeros=zeros, n=np.full(zeros.shape, N), nonzero=nonzero, near_floor=nonzero * 0, scale=scale
+    )
+    assert (found[:5] == zeros[:5]).all()
+    assert (found[5:] == zeros[0]).all() if is_known else np.isnan(found[5:]).all()
+
+
+def test_one_of_two_layers_without_gradient_is_lost_whole() -> None:
+    """The other one shows that there is a loss."""
+    zeros = np.array([[2_000, 0]] * 5 + [[N, 0]] * 5)
+    nonzero = N - zeros
+    found = structural_zeros(
+        zeros=zeros, n=np.full(zeros.shape, N), nonzero=nonzero, near_floor=nonzero * 0, scale=np.full(10, 65536.0)
+    )
+    assert (found[5:, 0] == 2_000).all()
+
+
 def test_a_layer_that_was_never_alive_is_unknown() -> None:
     """A branch that is never used has zeros for another reason."""
     assert np.isnan(lost_share([1.0] * 6, [0] * 6, [16] * 6)).all()
