@@ -114,6 +114,8 @@ class InputTeller:
     def __init__(self, recorder: Records) -> None:
         self._recorder = recorder
         self._sids = Sids(recorder, {})
+        self._is_tolerated = False
+        """The last batch that was looked at was bad, and the step was not."""
 
     def tell(self, attempt: Attempt) -> None:
         """Adds to the row of an attempt whose values are on the host."""
@@ -129,7 +131,9 @@ class InputTeller:
             self._sids["input.absmax"]: reading.absmax,
             self._sids["input.nonfinite"]: float(reading.num_nonfinite),
         }
-        if reading.num_nonfinite:
+        was_tolerated = self._is_tolerated
+        self._is_tolerated = bool(reading.num_nonfinite) and not attempt.is_bad()
+        if reading.num_nonfinite and not (was_tolerated and self._is_tolerated):
             attributes = {
                 "argument": reading.argument,
                 "first_row": reading.first_row,
@@ -140,6 +144,7 @@ class InputTeller:
                 "input_nonfinite",
                 attempt.step,
                 time_us=attempt.completed_us,
-                severity="critical",
+                # A model may replace missing values itself: then they are worth knowing once.
+                severity="info" if self._is_tolerated else "critical",
                 attributes=attributes,
             )

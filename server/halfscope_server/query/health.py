@@ -200,7 +200,10 @@ def _input_reasons(view: RunView) -> list[_Reason]:
         return []
     last = int(view.marks(("input_nonfinite",)).step.max())
     text = f"the input held NaN or Inf in {plural(count, 'step')}, last at step {integer(last)}"
-    return [_Reason(severity="warning" if last >= view.recent_from else "info", text=text)]
+    harmless = last not in view.bad.step and last not in view.skips.step
+    if harmless:
+        text += "; the step itself was finite"
+    return [_Reason(severity="warning" if last >= view.recent_from and not harmless else "info", text=text)]
 
 
 def _poisoned(view: RunView) -> str:

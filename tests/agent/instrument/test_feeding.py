@@ -79,6 +79,30 @@ def test_a_good_batch_of_a_bad_step_is_told_to_be_good(watching: Any, net: Net) 
     assert recorded.kinds("input_nonfinite") == []
 
 
+def test_missing_values_that_the_model_replaces_are_told_once_and_calmly(watching: Any, net: Net) -> None:
+    """NaN that never reaches a loss or a gradient is no alarm at every sampled step."""
+
+    class Imputing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = net()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            inner: torch.Tensor = self.inner(torch.nan_to_num(x))
+            return inner
+
+    model = Imputing()
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    watching(model, optimizer, every=2)
+    for number in range(9):
+        batch = torch.ones(5, 4)
+        if number != 6:
+            batch[1, 0] = math.nan
+        step(model, optimizer, batch)
+    events = watching.read().kinds("input_nonfinite")
+    assert [(event.step, event.severity) for event in events] == [(0, "info"), (8, "info")]
+
+
 def test_micro_batches_add_up(watching: Any, net: Net) -> None:
     """The largest of all, and all bad elements."""
     model = net()

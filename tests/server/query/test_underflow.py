@@ -336,3 +336,22 @@ def test_the_worst_of_late_is_by_summed_counts(lite: Store, write_run: WriteRun)
     assert worst is not None
     assert (worst.name, worst.first_step, worst.last_step) == ("spiky", 3600, 3980)
     assert worst.share == pytest.approx(1 / 20)
+
+
+@pytest.mark.parametrize(("loss_then", "word"), [(1.0, "healthy"), (np.nan, "unhealthy")])
+def test_a_bad_input_counts_where_the_step_was_bad_too(
+    lite: Store, write_run: WriteRun, loss_then: float, word: str
+) -> None:
+    """Missing values that a model replaces by itself are told, and make no run unhealthy."""
+    writer = write_run()
+    writer.points("loss", range(90), 1.0)
+    writer.points("loss", range(90, 91), loss_then)
+    writer.points("loss", range(91, 100), 1.0)
+    writer.event("input_nonfinite", 90, "info", first_row=3, num_nan=2, argument="x")
+    if not np.isfinite(loss_then):
+        writer.event("loss_nonfinite", 90, "critical", value="NaN", caught=False)
+    writer.commit()
+    health = judge(newest(lite))
+    assert health.word == word
+    (reason,) = [reason for reason in health.reasons if reason.startswith("the input held NaN or Inf in 1 step")]
+    assert reason.endswith("the step itself was finite") == (word == "healthy")
