@@ -127,7 +127,6 @@ class _Layers:
             above = self._zero_share - most
             # Zeros that vary from batch to batch prove something only where they leave the range they vary in.
             excess = np.where(np.isinf(most), np.nan, np.where(above > most - least, above, 0.0))
-        with np.errstate(invalid="ignore"):
             nonzero_share = np.where(self._alive > 0, (1 - self._zero_share), 0.0)
             limit = np.where(self._near < TAIL_SHARE, self._near * nonzero_share, np.inf)
             lost = np.where(self._room, 0.0, np.minimum(excess, limit))

@@ -316,16 +316,8 @@ class Store:
         Returns:
             All frames there are in these bounds, also those in which none of the layers was sketched.
         """
+        wanted = _frames_wanted(run_id, of, layer_ids, first_step, last_step, rank, attempt)
         with self._translated():
-            wanted = FrameSelection(
-                run_id=run_id,
-                kind=of,
-                layer_ids=None if layer_ids is None else tuple(layer_ids),
-                first_step=first_step,
-                last_step=last_step,
-                rank=rank,
-                attempt=attempt,
-            )
             return frames.moments(self._database, self._tails, wanted)
 
     def frame_sketches(
@@ -340,16 +332,8 @@ class Store:
         of: str = "grad",
     ) -> FrameSketches:
         """The sketches of some layers; see `frame_moments`. Memory goes with frames x layers x bins x 8 bytes."""
+        wanted = _frames_wanted(run_id, of, layer_ids, first_step, last_step, rank, attempt)
         with self._translated():
-            wanted = FrameSelection(
-                run_id=run_id,
-                kind=of,
-                layer_ids=None if layer_ids is None else tuple(layer_ids),
-                first_step=first_step,
-                last_step=last_step,
-                rank=rank,
-                attempt=attempt,
-            )
             return frames.sketches(self._database, self._tails, wanted)
 
     def events(
@@ -494,3 +478,23 @@ class Store:
                 f"the database did not answer as it should ({type(error.orig).__name__}: {error.orig}); "
                 "check that it is running and that its disk is not full"
             ) from error
+
+
+def _frames_wanted(
+    run_id: str,
+    kind: str,
+    layer_ids: Sequence[int] | None,
+    first_step: int | None,
+    last_step: int | None,
+    rank: int | None,
+    attempt: int | None,
+) -> FrameSelection:
+    return FrameSelection(
+        run_id=run_id,
+        kind=kind,
+        layer_ids=None if layer_ids is None else tuple(layer_ids),
+        first_step=first_step,
+        last_step=last_step,
+        rank=rank,
+        attempt=attempt,
+    )

@@ -9,16 +9,12 @@ from contextlib import closing
 import pytest
 from halfscope_server.cli.ports import describe_owner, listen
 
-
-def _free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.helpers.ports import free_port
 
 
 def test_free_port_is_taken_as_asked() -> None:
     """Nothing to tell, and the socket already takes connections."""
-    port = _free_port()
+    port = free_port()
     bound = listen("127.0.0.1", port)
     with closing(bound.listener), closing(socket.create_connection(("127.0.0.1", port), timeout=5)):
         assert (bound.port, bound.taken_by) == (port, "")
@@ -26,7 +22,7 @@ def test_free_port_is_taken_as_asked() -> None:
 
 def test_taken_port_gives_the_next_free_one_and_says_who_has_it() -> None:
     """The owner is named by command and pid: here it is this test process."""
-    first = listen("127.0.0.1", _free_port())
+    first = listen("127.0.0.1", free_port())
     with closing(first.listener):
         second = listen("127.0.0.1", first.port)
         with closing(second.listener):
@@ -36,13 +32,13 @@ def test_taken_port_gives_the_next_free_one_and_says_who_has_it() -> None:
 
 def test_owner_of_a_free_port_is_nobody_in_particular() -> None:
     """Where the system does not tell, the words stay general instead of wrong."""
-    assert describe_owner(_free_port()) == "another process"
+    assert describe_owner(free_port()) == "another process"
 
 
 def test_an_address_of_another_machine_is_an_error() -> None:
     """Only a taken port is worked around; 192.0.2.0/24 is reserved for documentation."""
     with pytest.raises(OSError, match=r"assign|available"):
-        listen("192.0.2.1", _free_port())
+        listen("192.0.2.1", free_port())
 
 
 def test_ipv6_loopback_works_where_the_system_has_it() -> None:
