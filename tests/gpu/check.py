@@ -40,6 +40,8 @@ from halfscope.wire.messages import Declare, Event, Layers, Points, Record, Sket
 
 NUM_STEPS = 200
 OVERFLOW_EVERY = 17
+SKETCH_EVERY = 50
+"""The default interval of sketches on a device; a turn of the cost measurement holds one of them."""
 NORM_TOLERANCE = 1e-5
 """Relative: halfscope adds up in another order than the reading here."""
 
@@ -394,7 +396,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"gpu.syncs.{case.name}.unwatched {unwatched} syncs/50steps")
             print(f"gpu.syncs.{case.name}.watched {watched} syncs/50steps")
             good &= report(f"gpu.syncs.{case.name}.problems", problems)
-        for name, value in measure_cost(options.rounds, turn_steps=20).items():
+        for name, value in measure_cost(options.rounds, turn_steps=SKETCH_EVERY).items():
             print(f"{name} {value:.6g} {'ms' if name.endswith('_ms') else 'ratio'}", flush=True)
     return 0 if good else 1
 
