@@ -260,3 +260,122 @@ class TokenRow:
     token_hash: str
     name: str
     created_us: int
+
+
+AlertState = Literal["pending", "firing", "resolved", "no_data", "error"]
+"""`no_data`: there is nothing to judge by, and the rule wants to be told. `error`: the rule could not be evaluated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleRow:
+    """A rule as it is kept: its meaning is the alerts package's."""
+
+    rule_id: str
+    version: int
+    """Counts changes, from 1; episodes say which version made them."""
+    body: Mapping[str, Any]
+    created_us: int
+    updated_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeRow:
+    """One thing that a rule found wrong, from its first step to its last.
+
+    Its id is a hash of (rule, version, run, group, attempt, first step): evaluating again finds the same one.
+    """
+
+    episode_id: str
+    rule_id: str
+    rule_version: int
+    run_id: str
+    rule_name: str
+    """As it was then: the rule may be renamed or deleted."""
+    metric: str
+    severity: str
+    layer: str
+    rank: int | None
+    labels: Mapping[str, str]
+    attempt: int
+    state: AlertState
+    first_step: int
+    """Where it began to be so (pending); fired_step is where it had been so for long enough."""
+    first_us: int
+    fired_step: int | None
+    fired_us: int | None
+    last_step: int
+    """Newest step judged to belong to it."""
+    last_us: int
+    resolved_step: int | None
+    resolved_us: int | None
+    resolution: str
+    """Why it is over: `cleared`, `run ended`, `restarted`, `rule changed`, `rule deleted`; empty while it is not."""
+    value: float
+    """What was compared when it fired (while pending: now)."""
+    worst: float
+    """Farthest beyond the threshold so far."""
+    threshold: float
+    text: str
+    """The sentence: "block.3.mlp.fc2: NaN/Inf rate 4.1% > 1% for 200 steps"."""
+    evidence: Mapping[str, Any]
+    """{"step": [...], "value": [...]} around the firing, at most 64 of each; {"note": ...} where there is more to
+    say."""
+    updated_us: int
+    """Server time of the newest change."""
+    acknowledged_us: int | None = None
+    acknowledged_by: str = ""
+    """Name of the token or session, where it has one."""
+    muted_by: str = ""
+    """Why nothing was sent: `silence:ID`, `inhibited:RULE`, `run muted`; empty: it was, or there is no channel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilenceRow:
+    """Nothing is sent for episodes that match, until it ends."""
+
+    silence_id: str
+    rule_id: str
+    """Empty: every rule. Likewise run_id and layer."""
+    run_id: str
+    layer: str
+    comment: str
+    created_us: int
+    until_us: int | None
+    """None: until it is lifted (a muted run)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelRow:
+    """Where notifications go. Never leaves the server as it is: `secrets` holds addresses with passwords and tokens."""
+
+    channel_id: str
+    kind: str
+    name: str
+    enabled: bool
+    options: Mapping[str, Any]
+    """What may be shown."""
+    secrets: Mapping[str, Any]
+    """What may not."""
+    created_us: int
+    updated_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeRow:
+    """One notification to one channel. (episode_id, channel_id, kind) is unique: it is sent once."""
+
+    episode_id: str
+    channel_id: str
+    kind: str
+    """`fired`, `resolved`, `repeat:1`, `repeat:2` ..."""
+    state: Literal["waiting", "sending", "sent", "failed"]
+    """`failed`: given up."""
+    num_tries: int
+    due_us: int
+    """When it is tried (again); while `sending`: when the sender counts as dead."""
+    created_us: int
+    sent_us: int | None
+    error: str
+    """Of the last try, without secrets."""
+    body: Mapping[str, Any]
+    """What is sent, as it was when it happened."""
