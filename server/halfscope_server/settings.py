@@ -11,6 +11,7 @@ expected.
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -32,6 +33,17 @@ def _setting(variable: str, text: str, read: Callable[[str], Any], default: Any)
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip().lower() for part in text.split(",") if part.strip())
+
+
+def _networks(text: str) -> tuple[str, ...]:
+    return tuple(str(ipaddress.ip_network(name, strict=False)) for name in _names(text))
+
+
+def _flag(text: str) -> bool:
+    words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if text.strip().lower() not in words:
+        raise ValueError(f"{text!r}; expected 1 or 0")
+    return words[text.strip().lower()]
 
 
 def _path(text: str) -> Path:
@@ -116,6 +128,18 @@ class Settings:
     lost_contact_s: int = _setting(
         "HALFSCOPE_LOST_CONTACT_S", "Seconds without a word from a run's agents after which it counts as lost.", int, 90
     )
+    alert_allow_private: bool = _setting(
+        "HALFSCOPE_ALERT_ALLOW_PRIVATE",
+        "1: notifications may go to private networks and this machine too; otherwise to public addresses only.",
+        _flag,
+        False,
+    )
+    alert_allow_networks: tuple[str, ...] = _setting(
+        "HALFSCOPE_ALERT_ALLOW_NETWORK",
+        "Networks, separated by commas, that notifications may go to besides public ones, for example 10.1.0.0/16.",
+        _networks,
+        (),
+    )
     log_level: str = _setting("HALFSCOPE_LOG_LEVEL", "debug, info, warning or error.", str.lower, "warning")
 
     def __post_init__(self) -> None:
@@ -167,7 +191,8 @@ def table() -> list[tuple[str, str, str]]:
     """(variable, default as text, meaning) of every setting, in order: what docs/settings.md lists."""
     rows = []
     for entry in dataclasses.fields(Settings):
-        default = "" if entry.default in (dataclasses.MISSING, None, "", ()) else str(entry.default)
+        is_unset = entry.default is False or entry.default in (dataclasses.MISSING, None, "", ())
+        default = "" if is_unset else str(entry.default)
         rows.append((entry.metadata["variable"], default, entry.metadata["text"]))
     return rows
 
