@@ -2,8 +2,8 @@
 
 Whoever can set up a channel could otherwise make the server ask what only the server can reach: the cloud's metadata,
 a database on loopback, a router. Owns the table of networks and the one name look-up of a delivery. Must not import the
-store, nor open a connection. Invariant: an address that `resolve` gives was looked up once and checked; whoever connects
-to it does not ask the name again, so a name whose answer changes in between gains nothing.
+store, nor open a connection. Invariant: an address that `resolve` gives was looked up once and checked; whoever
+connects to it does not ask the name again, so a name whose answer changes in between gains nothing.
 
 How an address is spelled (decimal, octal, mapped into IPv6) does not matter: what is checked is what would be connected
 to, and IPv6 forms that carry an IPv4 address are judged by that one too.
