@@ -14,7 +14,7 @@ import orjson
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
-from halfscope_server.api import models, routers
+from halfscope_server.api import live_models, routers
 
 _SAID: Literal["serialization"] = "serialization"
 _ASKED: Literal["validation"] = "validation"
@@ -29,8 +29,8 @@ def document(app: FastAPI | None = None) -> dict[str, Any]:
     schemas: dict[str, Any] = found.setdefault("components", {}).setdefault("schemas", {})
     # Requests and answers of the websocket: what the server says is serialized, what the client says is validated.
     for name, mode, members in (
-        ("ServerMessage", _SAID, models.SERVER_MESSAGES),
-        ("ClientMessage", _ASKED, models.CLIENT_MESSAGES),
+        ("ServerMessage", _SAID, live_models.SERVER_MESSAGES),
+        ("ClientMessage", _ASKED, live_models.CLIENT_MESSAGES),
     ):
         _, definitions = models_json_schema([(member, mode) for member in members], ref_template=_TEMPLATE)
         for key, schema in definitions.get("$defs", {}).items():

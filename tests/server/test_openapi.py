@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 from halfscope_server import openapi
-from halfscope_server.api import models
+from halfscope_server.api import live_models
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def document() -> dict[str, Any]:
 
 def test_every_live_message_is_in_it(document: dict[str, Any]) -> None:
     """Websockets have no place in OpenAPI, so both unions stand among the components, told apart by `type`."""
-    for name, union in (("ServerMessage", models.ServerMessage), ("ClientMessage", models.ClientMessage)):
+    for name, union in (("ServerMessage", live_models.ServerMessage), ("ClientMessage", live_models.ClientMessage)):
         members = {member.__name__ for member in get_args(get_args(union)[0])}
         schema = document["components"]["schemas"][name]
         assert {item["$ref"].rpartition("/")[2] for item in schema["oneOf"]} == members

@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 
 from halfscope_server.api.auth import Authenticator
 from halfscope_server.api.guard import is_authentic
-from halfscope_server.api.models import ClientMessage, LiveError, Unwatch, WatchRun, WatchRuns
+from halfscope_server.api.live_models import ClientMessage, LiveError, Unwatch, WatchRun, WatchRuns
 from halfscope_server.api.panels import part
 from halfscope_server.api.services import ServicesNow
 from halfscope_server.live import Hub, Request, RunRequest, RunsRequest, Subscription

@@ -1,4 +1,4 @@
-"""The typed API: every body of `/api/v1` and every live message, REST and websocket alike.
+"""The typed API: bodies of `/api/v1`; those of alerts are in alert_models.py, live messages in live_models.py.
 
 The web client's types are generated from these. Must not import the store: routes translate.
 Invariant: a float that may be non-finite is a `Number`, because JSON has no NaN and turns it into null in silence.
@@ -416,9 +416,6 @@ class ServerHealth(Model):
     writer: str
 
 
-# ---- live messages: client to server -----------------------------------------------------------
-
-
 class Window(Model):
     """Which part, and how it is drawn. `first`/`last` None: the whole run, following its end."""
 
@@ -442,79 +439,3 @@ class Window(Model):
     """As FP16 sees it (times the loss scale), or as it is; `auto`: seen where the run computes in FP16."""
     rows: Annotated[list[Annotated[str, Field(max_length=512)]], Field(max_length=400)] = []
     """Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened."""
-
-
-class WatchRuns(Model):
-    """Send the Runs table now and whenever it changes."""
-
-    type: Literal["watch_runs"]
-
-
-class WatchRun(Model):
-    """Send this run's summary, strip and these panels now and whenever they change; replaces the former request."""
-
-    type: Literal["watch_run"]
-    run: str
-    panels: Annotated[list[str], Field(max_length=64)]
-    window: Window = Window()
-    strip_bins: Annotated[int, Field(ge=10, le=4000)] = 800
-    events: bool = False
-    """Also tell when there are new events (the page then asks for them)."""
-
-
-class Unwatch(Model):
-    type: Literal["unwatch"]
-
-
-ClientMessage = Annotated[WatchRuns | WatchRun | Unwatch, Field(discriminator="type")]
-
-
-# ---- live messages: server to client -----------------------------------------------------------
-
-
-class LiveRuns(Model):
-    type: Literal["runs"]
-    list: RunList
-
-
-class LiveRun(Model):
-    type: Literal["run"]
-    summary: RunSummary
-    strip: Strip | None
-    """At the width asked for and over the whole run."""
-    underflow: Strip | None = None
-    """The lower lane, of the same width."""
-    num_frames: int = 0
-    """Sketched steps so far; when it changes the layer tree is worth fetching again."""
-    num_events: int
-    catching_up_s: float | None
-    """Seconds of backlog the agent is still sending, or None when it is current."""
-
-
-class LivePanels(Model):
-    type: Literal["panels"]
-    fills: list[PanelFill]
-
-
-class LiveDeleted(Model):
-    type: Literal["deleted"]
-    run: str
-    name: str
-    deleted_us: int
-
-
-class LiveError(Model):
-    """Something about the request, or one panel that failed; the rest goes on."""
-
-    type: Literal["error"]
-    code: str
-    detail: str
-    request_id: str
-    panel: str = ""
-
-
-ServerMessage = Annotated[LiveRuns | LiveRun | LivePanels | LiveDeleted | LiveError, Field(discriminator="type")]
-
-CLIENT_MESSAGES: tuple[type[Model], ...] = (WatchRuns, WatchRun, Unwatch)
-SERVER_MESSAGES: tuple[type[Model], ...] = (LiveRuns, LiveRun, LivePanels, LiveDeleted, LiveError)
-"""The members of the two unions, for the OpenAPI document: websockets have no place of their own there."""

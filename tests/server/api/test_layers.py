@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from halfscope.sketch import of_array, pack, stack
 from halfscope.wire.messages import Facts, Layer, Layers, Record
-from halfscope_server.api import models
+from halfscope_server.api import live_models, models
 from halfscope_server.api.services import Services
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient, WebSocketTestSession
@@ -21,7 +21,7 @@ RUN = "01hwtestlayers00"
 NAMES = ["embed.weight", "block.0.fc.weight", "block.0.<b>.weight", "head.weight"]
 EVERY = 10
 
-_server_message: TypeAdapter[Any] = TypeAdapter(models.ServerMessage)
+_server_message: TypeAdapter[Any] = TypeAdapter(live_models.ServerMessage)
 
 
 def layered_records(base: list[Record], steps: range) -> list[Record]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from halfscope_server.api import live, models
+from halfscope_server.api import live, live_models
 from halfscope_server.api.services import Services
 from halfscope_server.settings import Settings
 from pydantic import TypeAdapter
@@ -18,7 +18,7 @@ from starlette.websockets import WebSocketDisconnect
 
 LIVE = "ws://127.0.0.1:65504/api/v1/live"
 
-_server_message: TypeAdapter[Any] = TypeAdapter(models.ServerMessage)
+_server_message: TypeAdapter[Any] = TypeAdapter(live_models.ServerMessage)
 
 
 def _next(socket: WebSocketTestSession, kind: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from halfscope_server import panels
-from halfscope_server.api.models import ServerMessage
+from halfscope_server.api.live_models import ServerMessage
 from halfscope_server.live import Hub, RunRequest, RunsRequest, Subscription
 from halfscope_server.query import Views, Window
 from halfscope_server.store.store import Store

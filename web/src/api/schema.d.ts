@@ -364,6 +364,130 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * AlertCounts
+         * @description For the bell.
+         */
+        AlertCounts: {
+            /**
+             * Critical
+             * @description Firing, critical and not acknowledged.
+             */
+            critical: number;
+            /** Firing */
+            firing: number;
+            /** Unacknowledged */
+            unacknowledged: number;
+        };
+        /**
+         * AlertItem
+         * @description One episode of one rule on one run.
+         */
+        AlertItem: {
+            /** Acknowledged By */
+            acknowledged_by: string;
+            /** Acknowledged Us */
+            acknowledged_us: number | null;
+            /** Fired Step */
+            fired_step: number | null;
+            /** Fired Us */
+            fired_us: number | null;
+            /** First Step */
+            first_step: number;
+            /** First Us */
+            first_us: number;
+            /** Id */
+            id: string;
+            /** Labels */
+            labels: {
+                [key: string]: string;
+            };
+            /** Last Step */
+            last_step: number;
+            /** Last Us */
+            last_us: number;
+            /** Layer */
+            layer: string;
+            /**
+             * Link
+             * @description Path and query within the web app: the run, zoomed on the evidence, the layer chosen.
+             */
+            link: string;
+            /** Metric */
+            metric: string;
+            /**
+             * Muted By
+             * @description Why nothing was sent, in words; empty: it was, or there is no channel.
+             */
+            muted_by: string;
+            /** Notices */
+            notices: components["schemas"]["NoticeItem"][];
+            /**
+             * Panel
+             * @description Id of the panel that shows its metric on the run's Overview; empty: none does.
+             */
+            panel: string;
+            /** Project */
+            project: string;
+            /** Rank */
+            rank: number | null;
+            /**
+             * Reason
+             * @description Why the rule asks for this.
+             */
+            reason: string;
+            /** Resolution */
+            resolution: string;
+            /** Resolved Step */
+            resolved_step: number | null;
+            /** Resolved Us */
+            resolved_us: number | null;
+            /** Rule */
+            rule: string;
+            /** Rule Name */
+            rule_name: string;
+            /** Run */
+            run: string;
+            /** Run Name */
+            run_name: string;
+            /** Runbook */
+            runbook: string;
+            /**
+             * Severity
+             * @enum {string}
+             */
+            severity: "info" | "warning" | "critical";
+            /** Spark Steps */
+            spark_steps: number[];
+            /**
+             * Spark Values
+             * @description The evidence: what was compared, around the firing.
+             */
+            spark_values: (number | ("NaN" | "Infinity" | "-Infinity") | null)[];
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "pending" | "firing" | "resolved" | "no_data" | "error";
+            /**
+             * Text
+             * @description The sentence: "block.3.mlp.fc2: NaN/Inf rate 4.1% > 1% for 200 steps".
+             */
+            text: string;
+            /** Threshold */
+            threshold: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /** Threshold Text */
+            threshold_text: string;
+            /** Value */
+            value: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /**
+             * Value Text
+             * @description As shown: `4.1%`, `2⁻³`.
+             */
+            value_text: string;
+            /** Worst */
+            worst: number | ("NaN" | "Infinity" | "-Infinity") | null;
+        };
+        /**
          * Chip
          * @description A piece of a sentence that the server words and the client only lays out.
          */
@@ -673,6 +797,20 @@ export interface components {
              */
             stats: components["schemas"]["LayerStat"][];
         };
+        /**
+         * LiveAlerts
+         * @description Live message, to every page: the bell's numbers, and what changed since the last one.
+         */
+        LiveAlerts: {
+            /** Changed */
+            changed: components["schemas"]["AlertItem"][];
+            counts: components["schemas"]["AlertCounts"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "alerts";
+        };
         /** LiveDeleted */
         LiveDeleted: {
             /** Deleted Us */
@@ -756,6 +894,34 @@ export interface components {
              * @enum {string}
              */
             type: "runs";
+        };
+        /**
+         * NoticeItem
+         * @description What became of one notification.
+         */
+        NoticeItem: {
+            /** Channel */
+            channel: string;
+            /** Channel Name */
+            channel_name: string;
+            /** Created Us */
+            created_us: number;
+            /** Error */
+            error: string;
+            /**
+             * Kind
+             * @description `fired`, `resolved`, `repeat:1` ...
+             */
+            kind: string;
+            /** Num Tries */
+            num_tries: number;
+            /** Sent Us */
+            sent_us: number | null;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "waiting" | "sending" | "sent" | "failed";
         };
         /**
          * PanelFigure
@@ -1072,7 +1238,7 @@ export interface components {
             web_version: string;
         };
         /** ServerMessage */
-        ServerMessage: components["schemas"]["LiveRuns"] | components["schemas"]["LiveRun"] | components["schemas"]["LivePanels"] | components["schemas"]["LiveDeleted"] | components["schemas"]["LiveError"];
+        ServerMessage: components["schemas"]["LiveRuns"] | components["schemas"]["LiveRun"] | components["schemas"]["LivePanels"] | components["schemas"]["LiveAlerts"] | components["schemas"]["LiveDeleted"] | components["schemas"]["LiveError"];
         /** SignedIn */
         SignedIn: {
             /** Expires Us */

@@ -1,0 +1,96 @@
+"""The typed API: messages of the live websocket, from the client and to it.
+
+Must not import the store. Invariant: as in models.py; and every message says its `type`, by which both unions are told
+apart.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from halfscope_server.api.alert_models import LiveAlerts
+from halfscope_server.api.models import Model, PanelFill, RunList, RunSummary, Strip, Window
+
+
+class WatchRuns(Model):
+    """Send the Runs table now and whenever it changes."""
+
+    type: Literal["watch_runs"]
+
+
+class WatchRun(Model):
+    """Send this run's summary, strip and these panels now and whenever they change; replaces the former request."""
+
+    type: Literal["watch_run"]
+    run: str
+    panels: Annotated[list[str], Field(max_length=64)]
+    window: Window = Window()
+    strip_bins: Annotated[int, Field(ge=10, le=4000)] = 800
+    events: bool = False
+    """Also tell when there are new events (the page then asks for them)."""
+
+
+class Unwatch(Model):
+    type: Literal["unwatch"]
+
+
+ClientMessage = Annotated[WatchRuns | WatchRun | Unwatch, Field(discriminator="type")]
+
+
+class LiveRuns(Model):
+    type: Literal["runs"]
+    list: RunList
+
+
+class LiveRun(Model):
+    type: Literal["run"]
+    summary: RunSummary
+    strip: Strip | None
+    """At the width asked for and over the whole run."""
+    underflow: Strip | None = None
+    """The lower lane, of the same width."""
+    num_frames: int = 0
+    """Sketched steps so far; when it changes the layer tree is worth fetching again."""
+    num_events: int
+    catching_up_s: float | None
+    """Seconds of backlog the agent is still sending, or None when it is current."""
+
+
+class LivePanels(Model):
+    type: Literal["panels"]
+    fills: list[PanelFill]
+
+
+class LiveDeleted(Model):
+    type: Literal["deleted"]
+    run: str
+    name: str
+    deleted_us: int
+
+
+class LiveError(Model):
+    """Something about the request, or one panel that failed; the rest goes on."""
+
+    type: Literal["error"]
+    code: str
+    detail: str
+    request_id: str
+    panel: str = ""
+
+
+ServerMessage = Annotated[
+    LiveRuns | LiveRun | LivePanels | LiveAlerts | LiveDeleted | LiveError, Field(discriminator="type")
+]
+
+CLIENT_MESSAGES: tuple[type[Model], ...] = (WatchRuns, WatchRun, Unwatch)
+SERVER_MESSAGES: tuple[type[Model], ...] = (
+    LiveRuns,
+    LiveRun,
+    LivePanels,
+    LiveAlerts,
+    LiveDeleted,
+    LiveError,
+)
+"""The members of the two unions, for the OpenAPI document: websockets have no place of their own there."""
