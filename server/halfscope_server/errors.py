@@ -6,6 +6,7 @@
     ├── Forbidden             403 forbidden        a foreign origin, or a host name that is not ours
     ├── NotFound              404 not_found
     ├── RunDeleted            410 run_deleted      with the name it had and when it went
+    ├── Conflict              409 conflict         changed by somebody else meanwhile
     ├── TooLarge              413 too_large
     └── Unavailable           503 unavailable      the database cannot be reached, or the writer is gone
 
@@ -66,6 +67,13 @@ class RunDeleted(ServerError):
         self.run_id = run_id
         self.name = name
         self.deleted_us = deleted_us
+
+
+class Conflict(ServerError):
+    """Somebody else has changed it since it was read."""
+
+    status = 409
+    code = "conflict"
 
 
 class TooLarge(ServerError):

@@ -31,6 +31,10 @@ _TABLES_OF_A_RUN = (
     schema.slab,
     schema.tile,
     schema.event,
+    schema.alert_state,
+    schema.episode,
+    schema.notice,
+    schema.silence,
 )
 """In the order in which group commits take them."""
 

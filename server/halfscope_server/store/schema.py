@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "r0002"
+REVISION = "r0003"
 """The newest migration; a database that says so needs no Alembic run (importing Alembic costs 0.3 s)."""
 
 metadata = MetaData()
@@ -268,4 +268,113 @@ session = Table(
     Column("session_hash", String(64), primary_key=True),
     Column("created_us", BigInteger, nullable=False),
     Column("expires_us", BigInteger, nullable=False),
+)
+
+# A deleted rule keeps its row without a body: its versions are not counted anew, since episodes are known by them.
+rule = Table(
+    "rule",
+    metadata,
+    Column("rule_id", String(64), primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("body", LargeBinary),
+    Column("created_us", BigInteger, nullable=False),
+    Column("updated_us", BigInteger, nullable=False),
+)
+
+# What evaluation never reads back, and lists do not filter by, is in `body`.
+episode = Table(
+    "episode",
+    metadata,
+    _run_id(),
+    Column("episode_id", String(64), primary_key=True),
+    Column("rule_id", String(64), nullable=False),
+    Column("severity", String(16), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("first_us", BigInteger, nullable=False),
+    Column("fired_us", BigInteger),
+    Column("updated_us", BigInteger, nullable=False),
+    # Not evaluation's: it writes all columns but these two.
+    Column("acknowledged_us", BigInteger),
+    Column("acknowledged_by", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+Index("ix_episode_id", episode.c.episode_id)
+Index("ix_episode_first", episode.c.first_us, episode.c.episode_id)
+Index("ix_episode_updated", episode.c.updated_us)
+Index("ix_episode_rule", episode.c.rule_id, episode.c.fired_us)
+Index(
+    "ix_episode_open",
+    episode.c.state,
+    sqlite_where=text("state <> 'resolved'"),
+    postgresql_where=text("state <> 'resolved'"),
+)
+
+silence = Table(
+    "silence",
+    metadata,
+    Column("silence_id", String(64), primary_key=True),
+    Column("rule_id", String(64), nullable=False),
+    # No key of measured data: empty for every run.
+    Column("run_id", String(64), nullable=False),
+    Column("layer", Text, nullable=False),
+    Column("comment", Text, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("until_us", BigInteger),
+)
+
+channel = Table(
+    "channel",
+    metadata,
+    Column("channel_id", String(64), primary_key=True),
+    Column("kind", String(64), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("enabled", Boolean, nullable=False),
+    Column("options", LargeBinary, nullable=False),
+    Column("secrets", LargeBinary, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("updated_us", BigInteger, nullable=False),
+)
+
+# The outbox.
+notice = Table(
+    "notice",
+    metadata,
+    _run_id(),
+    Column("episode_id", String(64), primary_key=True),
+    Column("channel_id", String(64), primary_key=True),
+    Column("kind", String(32), primary_key=True),
+    Column("state", String(16), nullable=False),
+    Column("num_tries", Integer, nullable=False),
+    Column("due_us", BigInteger, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("sent_us", BigInteger),
+    Column("error", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+Index("ix_notice_episode", notice.c.episode_id)
+Index("ix_notice_channel", notice.c.channel_id, notice.c.state, notice.c.sent_us)
+Index(
+    "ix_notice_due",
+    notice.c.due_us,
+    sqlite_where=text("state IN ('waiting', 'sending')"),
+    postgresql_where=text("state IN ('waiting', 'sending')"),
+)
+
+# How far the evaluation of a run is. `version` is moved by compare-and-set, like a stream's cursor.
+alert_state = Table(
+    "alert_state",
+    metadata,
+    _run_id(),
+    Column("version", Integer, nullable=False),
+    Column("updated_us", BigInteger, nullable=False),
+    Column("state", LargeBinary, nullable=False),
+)
+
+# What one server at a time does for all.
+lease = Table(
+    "lease",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("owner", String(64), nullable=False),
+    Column("until_us", BigInteger, nullable=False),
 )

@@ -27,6 +27,7 @@ from halfscope_server.store import (
     runs,
     schema,
 )
+from halfscope_server.store.alerting import AlertStore
 from halfscope_server.store.committer import Committer
 from halfscope_server.store.engine import Database
 from halfscope_server.store.frames import FrameSelection
@@ -60,6 +61,7 @@ class Store:
         self._committer = Committer(database)
         self._tails = Tails()
         self._news: News | None = None
+        self.alerts = AlertStore(self._writing, self._reading, self._tell)
 
     @classmethod
     def open(cls, url: str, *, read_only: bool = False) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ from halfscope.wire.messages import Event
 from halfscope_server.store import schema
 from halfscope_server.store.store import Store
 from halfscope_server.store.types import TokenRow
+
+from tests.helpers.alerts import FIRING, MUTED, NOTICE
 
 Make = Callable[..., Any]
 
@@ -37,6 +40,9 @@ def test_deleting_leaves_only_the_name(
         assert not store.commit([batch], now_us=2).refused
     store.compact(now_us=10**15, budget_s=60)
     for one in (sender, other):
+        store.alerts.put_silence(dataclasses.replace(MUTED, silence_id=one.run_id, run_id=one.run_id))
+        episode = dataclasses.replace(FIRING, run_id=one.run_id)
+        assert store.alerts.save_evaluation(one.run_id, state=b"state", episodes=[episode], notices=[NOTICE], now_us=2)
         store.commit([one.batch(make_points([2], {0: [2]}), make_sketches(2, {0: make_cell([0.0])}))], now_us=2)
         assert store.frame_moments(one.run_id).n.tolist() == [[2], [1]]
         assert store.points(one.run_id, store.series(one.run_id)[0].series_id).value.tolist() == [1.0, 2.0]
