@@ -6,6 +6,7 @@ nobody wrote a line for here stands under its own key.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,12 +48,20 @@ def config_sections(row: RunRow) -> list[ConfigSection]:
         ConfigSection(title="Optimizer", entries=_each(facts.get("optimizers"), _optimizer)),
         ConfigSection(title="Model", entries=_model(facts)),
         ConfigSection(title="Configuration", entries=list(_flat(row.config))),
-        ConfigSection(title="Environment", entries=list(_flat(row.environment))),
+        ConfigSection(title="Environment", entries=list(_flat(_with_command(row.environment)))),
         ConfigSection(
             title="More facts", entries=list(_flat({k: v for k, v in facts.items() if k not in _WORDED_FACTS}))
         ),
     ]
     return [section for section in sections if section.entries]
+
+
+def _with_command(environment: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The command line as one would type it."""
+    command = environment.get("command")
+    if not isinstance(command, list | tuple):
+        return environment
+    return {**environment, "command": shlex.join(str(argument) for argument in command)}
 
 
 def _run(row: RunRow) -> list[ConfigEntry]:

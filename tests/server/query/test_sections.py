@@ -20,7 +20,11 @@ def test_facts_are_worded_and_unknown_ones_kept(lite: Store, write_run: Callable
     """Scaler, optimizer and memory in words; a fact of a newer agent under its own key."""
     writer = write_run(
         config={"lr": 3e-4, "model": {"width": 256, "bias": True, "betas": [0.9, 0.95]}},
-        environment={"torch": "2.13.0", "variables": {"NCCL_DEBUG": "INFO"}},
+        environment={
+            "torch": "2.13.0",
+            "variables": {"NCCL_DEBUG": "INFO"},
+            "command": ["python", "train.py", "--name", "two words"],
+        },
     )
     writer.facts(
         precision="FP16-AMP",
@@ -57,7 +61,11 @@ def test_facts_are_worded_and_unknown_ones_kept(lite: Store, write_run: Callable
         "model.bias": "yes",
         "model.betas": "0.9, 0.95",
     }
-    assert sections["Environment"] == {"torch": "2.13.0", "variables.NCCL_DEBUG": "INFO"}
+    assert sections["Environment"] == {
+        "torch": "2.13.0",
+        "variables.NCCL_DEBUG": "INFO",
+        "command": "python train.py --name 'two words'",
+    }
     assert sections["More facts"] == {"weather": "fine"}
 
 
