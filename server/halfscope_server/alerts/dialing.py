@@ -1,18 +1,19 @@
 """Connections to checked addresses, with an end in time.
 
-Owns opening a socket for a channel and TLS over it. Must not speak a protocol. Invariants: a connection goes to an address
-that `addresses.resolve` gave and no other; TLS checks the certificate against the name that was asked for; and at
-the deadline the socket is shut, however slowly the other side trickles.
+Owns opening a socket for a channel and TLS over it. Must not speak a protocol. Invariants: a connection goes to an
+address that `addresses.resolve` gave and no other; TLS checks the certificate against the name that was asked for; and
+at the deadline the socket is shut, however slowly the other side trickles.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from halfscope_server.alerts.addresses import LookUp, Policy, Refused, resolve
@@ -25,12 +26,18 @@ CONNECT_S = 5.0
 class Reach:
     """How channels reach the outside: what they may connect to, and for how long they may take."""
 
-    policy: Policy = Policy()
+    policy: Policy = field(default_factory=Policy)
     send_s: float = 15.0
     """For one message, the look-up of the name apart: the resolver has limits of its own."""
     look_up: LookUp = field(default=socket.getaddrinfo)
     tls: ssl.SSLContext | None = None
     """None: the system's certificates. `SSL_CERT_FILE` is honoured, as everywhere."""
+
+    @classmethod
+    def allowed(cls, *, private: bool, networks: Sequence[str]) -> Reach:
+        """As the settings say."""
+        allow = tuple(ipaddress.ip_network(text) for text in networks)
+        return cls(policy=Policy(allow_private=private, allow_networks=allow))
 
     @contextlib.contextmanager
     def connection(self, host: str, port: int, *, tls: bool) -> Iterator[socket.socket]:

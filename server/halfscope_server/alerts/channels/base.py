@@ -1,0 +1,98 @@
+"""What a kind of channel is.
+
+Must not import any kind. Invariant: a kind says by itself what it asks for, so pages, validation and storage of secrets
+know no kind by name; whether and when to try again is decided outside, from the `Outcome`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from halfscope_server.alerts.dialing import Reach
+from halfscope_server.alerts.notification import Message, one_line
+from halfscope_server.alerts.posting import Outcome
+
+MAX_VALUE_CHARS = 2000
+MIN_SECRET_CHARS = 4
+"""Shorter values are not looked for in error texts: they would be found in any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One thing that a kind of channel asks for."""
+
+    name: str
+    title: str
+    text: str = ""
+    """What it is and where to find it."""
+    placeholder: str = ""
+    secret: bool = False
+    """Kept apart, never shown again."""
+    required: bool = True
+    pattern: str = ""
+    """What it must match, whole; empty: anything."""
+    expected: str = ""
+    """The pattern in words."""
+
+
+class Channel(Protocol):
+    """A kind of channel."""
+
+    @property
+    def kind(self) -> str:
+        """Stays; stored channels refer to it."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def text(self) -> str:
+        """One sentence for the page."""
+
+    @property
+    def fields(self) -> tuple[Field, ...]: ...
+
+    @property
+    def per_minute(self) -> float:
+        """Messages the receiver takes in the long run; a burst is put together instead."""
+
+    @property
+    def max_notices(self) -> int:
+        """Notifications that may go into one message."""
+
+    def problems(self, values: Mapping[str, str]) -> dict[str, str]:
+        """What is wrong beyond each field's pattern, by field; called when those are met."""
+
+    def send(self, values: Mapping[str, str], message: Message, reach: Reach) -> Outcome:
+        """Send a message once; blocks for at most `reach.send_s` and a name look-up. Raises nothing that is
+        foreseen."""
+
+
+def check(channel: Channel, values: Mapping[str, str]) -> dict[str, str]:
+    """What is wrong with the values of a channel, by field; empty: nothing. No text repeats a value."""
+    known = {field.name: field for field in channel.fields}
+    found = {name: f"{channel.title} has no such field" for name in values if name not in known}
+    for name, field in known.items():
+        value = values.get(name, "")
+        if not value:
+            if field.required:
+                found[name] = f"{field.title} is missing"
+        elif len(value) > MAX_VALUE_CHARS:
+            found[name] = f"{field.title} has {len(value)} characters; at most {MAX_VALUE_CHARS} are taken"
+        elif any(ord(char) < 32 or ord(char) == 127 for char in value):
+            found[name] = f"{field.title} holds line breaks or control characters"
+        elif field.pattern and not re.fullmatch(field.pattern, value):
+            found[name] = f"{field.title} is not what was expected: {field.expected or field.text}"
+    return found or channel.problems({name: values.get(name, "") for name in known})
+
+
+def scrub(text: str, secrets: Iterable[str]) -> str:
+    """A text without secrets, nor the parts of addresses that are secrets."""
+    parts = {part for secret in secrets for part in (secret, *re.split(r"[/?&=:@]", secret))}
+    for part in sorted(parts, key=len, reverse=True):
+        if len(part) >= MIN_SECRET_CHARS and part.lower() not in ("http", "https"):
+            text = text.replace(part, "…")
+    return one_line(text)
