@@ -6,44 +6,15 @@ data in the order of each stream: how the data were cut into updates, and when t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfscope_server.store.types import EventRow, FrameMoments, SeriesRow
+from halfscope_server.store.update_types import Column, Update
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """New values of one series in one stream, in the order in which they were recorded."""
-
-    series: SeriesRow
-    step: NDArray[np.int64]
-    time_us: NDArray[np.int64]
-    value: NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
-    """What is new in one stream of a run: whole records, so all that belongs to a step's row comes together."""
-
-    run_id: str
-    stream: str
-    attempt: int
-    rank: int
-    next: int
-    """First seq that is not in it, or in an update before it."""
-    columns: Sequence[Column] = ()
-    events: Sequence[EventRow] = ()
-    """Those of the run's server stream too: what the wall clock decided (no data, stall, lost contact) is among
-    them."""
-    frames: FrameMoments | None = None
-    """Newly sketched steps."""
-    ended: str = ""
-    """How the stream ended (`finished`, `exception`, `killed`, `lost_contact`, `superseded`); empty: it goes on."""
-    end_us: int | None = None
+__all__ = ["Column", "Group", "Samples", "Update"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
