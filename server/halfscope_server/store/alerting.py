@@ -270,19 +270,28 @@ class AlertStore:
         with self._reading() as connection:
             return episodes.notices(connection, episode_ids)
 
-    def claim_notices(self, *, now_us: int, limit: int, lease_s: float) -> list[NoticeRow]:
+    def claim_notices(
+        self, *, now_us: int, limit: int, lease_s: float, except_channels: Collection[str] = ()
+    ) -> list[NoticeRow]:
         """Take notifications that are due, oldest first; each goes to one caller, who must settle it in time.
 
         Args:
             now_us: server time.
             limit: at most so many.
             lease_s: after so long without `settle_notice` the sender counts as dead, and they are due again.
+            except_channels: left alone, because more cannot be sent there at the moment.
 
         Returns:
             As they are now: `sending`, with this try counted.
         """
         with self._writing() as connection:
-            return episodes.claim(connection, now_us=now_us, limit=limit, until_us=now_us + int(lease_s * 1e6))
+            return episodes.claim(
+                connection,
+                now_us=now_us,
+                limit=limit,
+                until_us=now_us + int(lease_s * 1e6),
+                except_channels=except_channels,
+            )
 
     def settle_notice(
         self,

@@ -229,11 +229,21 @@ def notices(connection: sa.Connection, episode_ids: Sequence[str]) -> list[Notic
     return sorted(found, key=lambda row: (row.created_us, row.episode_id, row.channel_id, row.kind))
 
 
-def claim(connection: sa.Connection, *, now_us: int, limit: int, until_us: int) -> list[NoticeRow]:
-    """Take notifications that are due; while nobody settles them, they are this caller's until a moment."""
+def claim(
+    connection: sa.Connection, *, now_us: int, limit: int, until_us: int, except_channels: Collection[str] = ()
+) -> list[NoticeRow]:
+    """Take notifications that are due; while nobody settles them, they are this caller's until a moment.
+
+    What waits for another try goes along with something new to the same channel, so that nobody reads the end of an
+    episode before its beginning.
+    """
+    is_due = sa.and_(
+        notice.c.state.in_(NOT_SETTLED), notice.c.due_us <= now_us, notice.c.channel_id.not_in(except_channels)
+    )
+    channels = sa.select(notice.c.channel_id).where(is_due)
     statement = (
         sa.select(notice)
-        .where(notice.c.state.in_(NOT_SETTLED), notice.c.due_us <= now_us)
+        .where(sa.or_(is_due, sa.and_(notice.c.state == "waiting", notice.c.channel_id.in_(channels))))
         .order_by(notice.c.due_us, notice.c.created_us)
         .limit(limit)
         .with_for_update(skip_locked=True)
