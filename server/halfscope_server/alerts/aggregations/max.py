@@ -1,0 +1,19 @@
+"""The largest value of a window."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from halfscope_server.alerts.aggregations.base import Aggregation
+from halfscope_server.alerts.aggregations.extremes import Extreme
+
+AGGREGATION = Aggregation(
+    id="max",
+    title="largest value",
+    text="The largest value of the window.",
+    make=functools.partial(Extreme, ufunc=np.maximum, identity=-np.inf),
+    for_layers=True,
+    early="above",
+)

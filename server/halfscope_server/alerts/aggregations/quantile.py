@@ -1,0 +1,98 @@
+"""A quantile of a window, found anew twenty times while the window moves on by its own length.
+
+Invariant: where it is found anew is aligned to the samples' own numbers, not to how they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from halfscope_server.alerts.aggregations.base import Aggregation, Floats, Ints, Shape
+from halfscope_server.alerts.aggregations.window import Tail
+
+PARTS = 20
+AT_ONCE = 2_000_000
+"""Values sorted at once: what stays in memory for a moment."""
+
+
+class Quantile:
+    """See the module. Of one group."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._window = shape.window
+        self._stride = max(1, shape.window // PARTS)
+        self._quantile = 0.5 if shape.argument is None else shape.argument
+        self.restart()
+
+    def restart(self) -> None:
+        self._tail = Tail()
+        self._mark: int | None = None
+        """Number of the stretch in which it was found last."""
+        self._found = np.nan
+
+    def feed(self, key_N: Ints, value_NG: Floats) -> Floats:
+        result = np.full(value_NG.shape, np.nan)
+        finite = np.flatnonzero(~np.isnan(value_NG[:, 0]))
+        if not finite.size:
+            return result
+        key, before = key_N[finite], len(self._tail)
+        self._tail.append(key, value_NG[finite])
+        marks = key // self._stride
+        is_new = np.diff(marks, prepend=-1 if self._mark is None else self._mark) != 0
+        self._mark = int(marks[-1])
+        at = np.flatnonzero(is_new)
+        found = np.concatenate(([self._found], self._of_windows(at + before)))
+        self._found = float(found[-1])
+        result[finite, 0] = found[np.cumsum(is_new)]
+        self._tail.drop(int(np.searchsorted(self._tail.keys, key[-1] - self._window, "right")))
+        return result
+
+    def _of_windows(self, ends: Ints) -> Floats:
+        """Of the windows that end with these samples of the tail."""
+        keys, values = self._tail.keys, self._tail.values[:, 0]
+        found = np.empty(ends.size)
+        starts = np.searchsorted(keys, keys[ends] - self._window, "right")
+        sizes = ends - starts + 1
+        most = int(sizes.max(initial=0))
+        whole = sizes == most if most == self._window else np.zeros(ends.size, np.bool_)
+        if whole.any():
+            views = sliding_window_view(values, most)
+            places, step = np.flatnonzero(whole), max(1, AT_ONCE // most)
+            for low in range(0, places.size, step):
+                part = places[low : low + step]
+                found[part] = self._of_rows(views[starts[part]])
+        for at in np.flatnonzero(~whole).tolist():
+            found[at] = self._of_rows(values[None, starts[at] : ends[at] + 1])[0]
+        return found
+
+    def _of_rows(self, rows: Floats) -> Floats:
+        """Between two values in proportion, as numpy's default; written out because it is the same for any cut."""
+        place = self._quantile * (rows.shape[1] - 1)
+        low = int(place)
+        high = min(low + 1, rows.shape[1] - 1)
+        parted = np.partition(rows, (low, high), axis=1)
+        below, above = parted[:, low], parted[:, high]
+        result: Floats = below + (above - below) * (place - low)
+        return result
+
+    def state(self) -> dict[str, Any]:
+        return {"tail": self._tail.state(), "mark": self._mark, "found": self._found}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._tail.load(state["tail"])
+        self._mark, self._found = state["mark"], state["found"]
+
+
+AGGREGATION = Aggregation(
+    id="quantile",
+    title="quantile",
+    text="The value that so large a share of the window lies below, once the window is full; found anew for every"
+    " twentieth of the window.",
+    make=Quantile,
+    argument="quantile",
+    default_argument=0.5,
+)

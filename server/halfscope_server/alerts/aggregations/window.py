@@ -1,0 +1,201 @@
+"""Windows moving over samples: sums, largest and smallest of whatever lies within, and the samples themselves.
+
+Must not know aggregations. Invariant: results depend on the samples alone, to the last bit. A window of W is put
+together from the end of one block and the beginning of the next, blocks being aligned to multiples of W: nothing is
+ever subtracted, so nothing drifts, and each part is added up in the same order however the samples came.
+
+Suffixes: N samples, C channels reduced side by side, B blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+FEW_BLOCKS = 4
+"""Up to so many are gone through one by one; more of them are laid out as a table."""
+MAX_WASTE = 4
+"""Cells of such a table for each sample; sparser ones are not made."""
+
+
+class Tail:
+    """The newest samples of a stream: appended at one end, dropped at the other, constant work for each."""
+
+    def __init__(self, num_channels: int = 1) -> None:
+        self._key = np.empty(64, np.int64)
+        self._value = np.empty((64, num_channels))
+        self._first = self._end = 0
+
+    def __len__(self) -> int:
+        return self._end - self._first
+
+    @property
+    def keys(self) -> Ints:
+        return self._key[self._first : self._end]
+
+    @property
+    def values(self) -> Floats:
+        return self._value[self._first : self._end]
+
+    def append(self, key_N: Ints, value_NC: Floats) -> None:
+        """Add samples at the end."""
+        size, more = len(self), key_N.size
+        if self._end + more > self._key.size:
+            room = max(64, 2 * (size + more))
+            key, value = np.empty(room, np.int64), np.empty((room, self._value.shape[1]))
+            key[:size], value[:size] = self.keys, self.values
+            self._key, self._value, self._first, self._end = key, value, 0, size
+        self._key[self._end : self._end + more] = key_N
+        self._value[self._end : self._end + more] = value_NC
+        self._end += more
+
+    def drop(self, count: int) -> None:
+        """Forget the oldest."""
+        self._first += count
+
+    def clear(self) -> None:
+        self._first = self._end = 0
+
+    def widen(self, num_channels: int, fill: float) -> None:
+        """More channels, which had no samples so far."""
+        more = num_channels - self._value.shape[1]
+        self._value = np.pad(self._value, ((0, 0), (0, more)), constant_values=fill)
+
+    def state(self) -> dict[str, Any]:
+        return {"key": self.keys.copy(), "value": self.values.copy()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._key, self._value = state["key"].copy(), state["value"].copy()
+        self._first, self._end = 0, self._key.size
+
+
+class Sliding:
+    """Reduces what lies in (key - window, key] of each sample."""
+
+    def __init__(self, window: int, ufunc: np.ufunc, identity: float, num_channels: int) -> None:
+        """
+        Args:
+            ufunc: np.add, np.maximum or np.minimum.
+            identity: what it leaves everything as it is with; stands for values that are not there.
+        """
+        self._window, self._ufunc, self._identity = window, ufunc, identity
+        self._num_channels = num_channels
+        self.restart()
+
+    def restart(self) -> None:
+        self._block: int | None = None
+        """Number of the block that is being filled."""
+        self._current = Tail(self._num_channels)
+        self._carry = np.full(self._num_channels, self._identity)
+        """Of all samples of the current block."""
+        self._before_key = np.empty(0, np.int64)
+        self._before = np.full((1, self._num_channels), self._identity)
+        """Of the samples of the block before from each on, and the identity behind them."""
+
+    def feed(self, key_N: Ints, value_NC: Floats) -> Floats:
+        """[N, C]; samples ascend by key."""
+        if value_NC.shape[1] > self._num_channels:
+            self._widen(value_NC.shape[1])
+        blocks = key_N // self._window
+        if blocks[0] == blocks[-1]:
+            return self._within_block(int(blocks[0]), key_N, value_NC)
+        edges = np.flatnonzero(np.diff(blocks)) + 1
+        starts = np.concatenate(([0], edges))
+        ends = np.concatenate((edges, [key_N.size]))
+        num_middle = starts.size - 2
+        longest = int((ends - starts)[1:-1].max(initial=0))
+        if num_middle <= FEW_BLOCKS or longest * num_middle > MAX_WASTE * (ends[-2] - starts[1]):
+            parts = [
+                self._within_block(int(blocks[a]), key_N[a:b], value_NC[a:b])
+                for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
+            ]
+        else:
+            a, b = int(ends[0]), int(starts[-1])
+            parts = [
+                self._within_block(int(blocks[0]), key_N[:a], value_NC[:a]),
+                self._whole_blocks(key_N[a:b], value_NC[a:b]),
+                self._within_block(int(blocks[-1]), key_N[b:], value_NC[b:]),
+            ]
+        return np.concatenate(parts)
+
+    def _within_block(self, block: int, key_N: Ints, value_NC: Floats) -> Floats:
+        if block != self._block:
+            self._roll(block)
+        running = self._ufunc.accumulate(np.concatenate((self._carry[None], value_NC)), axis=0)[1:]
+        self._carry = running[-1]
+        self._current.append(key_N, value_NC)
+        if not self._before_key.size:
+            return running
+        low = np.searchsorted(self._before_key, key_N - self._window, "right")
+        result: Floats = self._ufunc(self._before[low], running)
+        return result
+
+    def _roll(self, block: int) -> None:
+        """Begin a block."""
+        if self._block == block - 1 and len(self._current):
+            self._before_key = self._current.keys.copy()
+            self._before = self._from_each_on(self._current.values)
+        else:
+            self._before_key = np.empty(0, np.int64)
+            self._before = np.full((1, self._num_channels), self._identity)
+        self._block = block
+        self._current.clear()
+        self._carry = np.full(self._num_channels, self._identity)
+
+    def _from_each_on(self, value_NC: Floats) -> Floats:
+        backwards = self._ufunc.accumulate(value_NC[::-1], axis=0)[::-1]
+        return np.concatenate((backwards, np.full((1, self._num_channels), self._identity)))
+
+    def _whole_blocks(self, key_N: Ints, value_NC: Floats) -> Floats:
+        """Many blocks at once, the current one and those after it: the same sums in the same order, as a table."""
+        num_before = len(self._current)
+        key = np.concatenate((self._current.keys, key_N))
+        value = np.concatenate((self._current.values, value_NC))
+        blocks = key // self._window
+        starts = np.concatenate(([0], np.flatnonzero(np.diff(blocks)) + 1))
+        sizes = np.diff(np.append(starts, key.size))
+        row = np.repeat(np.arange(starts.size), sizes)
+        column = np.arange(key.size) - starts[row]
+        table = np.full((starts.size, int(sizes.max()), self._num_channels), self._identity)
+        table[row, column] = value
+        running = self._ufunc.accumulate(table, axis=1)[row, column]
+        onwards = self._ufunc.accumulate(table[:, ::-1], axis=1)[:, ::-1][row, column]
+        low = np.searchsorted(key, key - self._window, "right")
+        reaches_back = low < starts[row]
+        earlier = np.where(reaches_back[:, None], onwards[np.minimum(low, key.size - 1)], self._identity)
+        result: Floats = self._ufunc(earlier, running)[num_before:]
+        last = int(starts[-1])
+        self._block = int(blocks[-1])
+        self._current.clear()
+        self._current.append(key[last:], value[last:])
+        self._carry = running[-1].copy()
+        return result
+
+    def _widen(self, num_channels: int) -> None:
+        more = num_channels - self._num_channels
+        self._num_channels = num_channels
+        self._current.widen(num_channels, self._identity)
+        self._carry = np.pad(self._carry, (0, more), constant_values=self._identity)
+        self._before = np.pad(self._before, ((0, 0), (0, more)), constant_values=self._identity)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "channels": self._num_channels,
+            "block": self._block,
+            "current": self._current.state(),
+            "carry": self._carry.copy(),
+            "before_key": self._before_key.copy(),
+            "before": self._before.copy(),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._num_channels, self._block = state["channels"], state["block"]
+        self._current = Tail(self._num_channels)
+        self._current.load(state["current"])
+        self._carry, self._before_key, self._before = state["carry"], state["before_key"], state["before"]

@@ -1,0 +1,101 @@
+"""What a part of a run brought, in the order in which it is judged: rows, events, sketched steps.
+
+Owns the shape that metrics read. Must not know rules. Invariant: everything in a block belongs to its steps, and the
+steps of one block all come after those of the block before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfscope_server.alerts.types import Column
+from halfscope_server.store.types import CAUGHT, SKIP_CLASSES, EventRow, FrameMoments, RunRow
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+GRAVE = 1
+"""What `Marks.mark` is for an event of any other kind that is worse than information."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """Where events of one kind lie, ascending by step."""
+
+    step: Ints
+    time_us: Ints
+    mark: Ints
+    """Of skips and losses as in `EventMarks.skip_class`; of other kinds `GRAVE`, or 0 for mere information."""
+
+
+NO_MARKS = Marks(step=np.empty(0, np.int64), time_us=np.empty(0, np.int64), mark=np.empty(0, np.int64))
+
+
+def mark_of(event: EventRow) -> int:
+    """What is kept of an event beside its place."""
+    if event.kind == "skip":
+        told = event.attributes.get("class", "")
+        return SKIP_CLASSES.index(told) if told in SKIP_CLASSES else 0
+    if event.kind == "loss_nonfinite":
+        return CAUGHT if event.attributes.get("caught") is True else 0
+    return 0 if event.severity == "info" else GRAVE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """See the module."""
+
+    run: RunRow
+    columns: Sequence[Column] = ()
+    marks: Mapping[str, Marks] = field(default_factory=dict)
+    """By kind."""
+    frames: Sequence[tuple[FrameMoments, Sequence[str]]] = ()
+    """Sketched steps with the names of their layers, ascending by step."""
+    extra_step: Ints | None = None
+    """Steps that have events but will have no row any more: the training ended in them."""
+    extra_us: Ints | None = None
+
+    @cached_property
+    def rows(self) -> tuple[Ints, Ints]:
+        """Every step that has a row, and its time."""
+        if not self.columns:
+            nothing = np.empty(0, np.int64)
+            return (
+                (nothing, nothing)
+                if self.extra_step is None or self.extra_us is None
+                else (
+                    self.extra_step,
+                    self.extra_us,
+                )
+            )
+        longest = max(self.columns, key=lambda column: column.step.size)
+        others = [c for c in self.columns if c is not longest and not _lies_in(c.step, longest.step)]
+        if not others:
+            return longest.step, longest.time_us
+        step = np.concatenate([longest.step, *(c.step for c in others)])
+        time_us = np.concatenate([longest.time_us, *(c.time_us for c in others)])
+        unique, first = np.unique(step, return_index=True)
+        return unique, time_us[first]
+
+    def named(self, name: str) -> list[Column]:
+        """The columns of a series, one per set of labels."""
+        return [column for column in self.columns if column.series.name == name]
+
+    def of(self, kind: str) -> Marks:
+        """The events of a kind."""
+        return self.marks.get(kind, NO_MARKS)
+
+
+def _lies_in(step: Ints, of: Ints) -> bool:
+    """Whether all of these steps are among the others."""
+    if step.size == of.size:
+        return step is of or bool((step == of).all())
+    if not step.size:
+        return True
+    at = np.searchsorted(of, step)
+    return bool(at[-1] < of.size and (of[np.minimum(at, of.size - 1)] == step).all())

@@ -1,0 +1,173 @@
+"""The loss: whether it is a number, and how much it swings.
+
+Invariant: a loss that is NaN or infinite is counted, and enters nothing else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from halfscope_server.alerts.aggregations.base import Aggregator, Shape
+from halfscope_server.alerts.aggregations.quantile import Quantile
+from halfscope_server.alerts.aggregations.sums import Mean
+from halfscope_server.alerts.block import Block
+from halfscope_server.alerts.metrics.base import Floats, Found, Ints, Memory, Metric
+from halfscope_server.alerts.metrics.nonfinite import at_rows
+from halfscope_server.alerts.types import Samples
+from halfscope_server.store.update_types import Wanted
+
+WINDOW = 200
+"""Steps that a swing is measured over (docs/numerics.md)."""
+SMOOTH = 20
+"""Steps whose mean the swing without batch noise is of."""
+STARTING_STEPS = 200
+LEAST_SHARE = 0.1
+"""Of the loss at the start: a loss that has come down below this swings by much of itself without harm."""
+
+
+class _NonFinite:
+    def __init__(self, memory: Memory) -> None:
+        pass
+
+    def feed(self, block: Block) -> Found:
+        columns, events = block.named("loss"), block.of("loss_nonfinite")
+        if not columns and not events.step.size:
+            return {}
+        step, time_us = block.rows
+        bad = at_rows(step, events)
+        for column in columns:
+            bad[np.searchsorted(step, column.step[~np.isfinite(column.value)])] = True
+        return {(): Samples(step=step, time_us=time_us, value=bad.astype(np.float64))}
+
+    def restart(self) -> None:
+        pass
+
+
+class Stages:
+    """Aggregators one after the other, kept in a metric's memory."""
+
+    def __init__(self, memory: Memory, **makes: Aggregator) -> None:
+        self._memory, self._stages = memory, makes
+        for name, stage in makes.items():
+            if name in memory:
+                stage.load(memory[name])
+
+    def feed(self, name: str, key_N: Ints, value_N: Floats) -> Floats:
+        """[N]"""
+        return self._stages[name].feed(key_N, value_N[:, None])[:, 0]
+
+    def save(self) -> None:
+        """Into the memory: called when a state is asked for."""
+        for name, stage in self._stages.items():
+            self._memory[name] = stage.state()
+
+    def restart(self) -> None:
+        for stage in self._stages.values():
+            stage.restart()
+
+
+def quantile(share: float, window: int = WINDOW) -> Quantile:
+    """Of a window of steps."""
+    return Quantile(Shape(window=window, by_time=False, argument=share))
+
+
+class _Oscillation:
+    """(95th - 5th percentile of the loss less its running median) / (2 x that median), over 200 steps each."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        memory.setdefault("first", None)
+        self._stages = Stages(memory, median=quantile(0.5), high=quantile(0.95), low=quantile(0.05))
+
+    def feed(self, block: Block) -> Found:
+        columns = block.named("loss")
+        if not columns or not columns[0].step.size:
+            return {}
+        loss = columns[0]
+        value = self._swing(loss.step, np.where(np.isfinite(loss.value), loss.value, np.nan))
+        return {(): Samples(step=loss.step, time_us=loss.time_us, value=value)}
+
+    def _swing(self, step_N: Ints, loss_N: Floats) -> Floats:
+        if self._memory["first"] is None:
+            self._memory["first"] = int(step_N[0])
+        first = self._memory["first"]
+        median = self._stages.feed("median", step_N, loss_N)
+        # A median of half a window is no median over 200 steps; nor are percentiles of half a window of what is left.
+        rest = np.where(step_N - first >= WINDOW - 1, loss_N - median, np.nan)
+        spread = self._stages.feed("high", step_N, rest) - self._stages.feed("low", step_N, rest)
+        level = self._level(step_N, median)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where((step_N - first >= 2 * (WINDOW - 1)) & (level > 0), spread / (2 * level), np.nan)
+
+    def _level(self, step_N: Ints, median_N: Floats) -> Floats:
+        return np.abs(median_N)
+
+    def save(self) -> None:
+        self._stages.save()
+
+    def restart(self) -> None:
+        self._memory["first"] = None
+        self._stages.restart()
+
+
+class _Swing(_Oscillation):
+    """The same of the loss without the noise from batch to batch, and no more than it matters at the start."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__(memory)
+        memory.setdefault("start", None)
+        self._mean = Stages(memory, mean=Mean(Shape(window=SMOOTH, by_time=False)))
+
+    def _swing(self, step_N: Ints, loss_N: Floats) -> Floats:
+        return super()._swing(step_N, self._mean.feed("mean", step_N, loss_N))
+
+    def _level(self, step_N: Ints, median_N: Floats) -> Floats:
+        level = np.abs(median_N)
+        known = np.flatnonzero(~np.isnan(level) & (step_N - self._memory["first"] >= STARTING_STEPS - 1))
+        if self._memory["start"] is None and known.size:
+            self._memory["start"] = float(level[known[0]])
+        start = self._memory["start"]
+        return level if start is None else np.maximum(level, LEAST_SHARE * start)
+
+    def save(self) -> None:
+        super().save()
+        self._mean.save()
+
+    def restart(self) -> None:
+        super().restart()
+        self._mean.restart()
+
+
+METRICS = (
+    Metric(
+        id="loss_nonfinite",
+        title="loss is NaN or Inf",
+        text="1 in a step whose loss is NaN or infinite, whether or not anything of it reached a weight; else 0.",
+        make=_NonFinite,
+        inputs=Wanted(series=frozenset({"opt.steps", "loss"}), events=frozenset({"loss_nonfinite"})),
+        unit="share",
+        counts=True,
+        panel="loss",
+        kind="flag",
+    ),
+    Metric(
+        id="loss_oscillation",
+        title="loss oscillation",
+        text="How far the loss swings about its running median, as a share of that, over 200 steps: half of what lies"
+        " between the 5th and the 95th percentile. Noise from batch to batch is in it.",
+        make=_Oscillation,
+        inputs=Wanted(series=frozenset({"loss"})),
+        unit="share",
+        panel="loss",
+    ),
+    Metric(
+        id="loss_oscillation.smoothed",
+        title="loss oscillation, smoothed",
+        text="The same of the mean loss of 20 steps: noise from batch to batch, which every training copes with, is"
+        " left out; and a loss under a tenth of what it began at counts as that tenth.",
+        make=_Swing,
+        inputs=Wanted(series=frozenset({"loss"})),
+        unit="share",
+        panel="loss",
+    ),
+)
