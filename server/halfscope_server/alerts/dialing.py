@@ -50,20 +50,24 @@ class Reach:
         end_s = time.monotonic() + self.send_s
         raw = self._dial(host, port, end_s)
         # Shut through a second handle: the first one may be inside TLS, in another thread.
-        handle = raw.dup()
-        timer = threading.Timer(max(0.0, end_s - time.monotonic()), _shut, (handle,))
+        handle, is_over = raw.dup(), threading.Event()
+        timer = threading.Timer(max(0.0, end_s - time.monotonic()), _shut, (handle, is_over))
         timer.daemon = True
         timer.start()
         wrapped: socket.socket | None = None
+        late = f"no answer within {self.send_s:g} s"
         try:
             wrapped = self.wrap(raw, host) if tls else raw
             yield wrapped
-        except (OSError, EOFError) as error:
-            if time.monotonic() >= end_s and not isinstance(error, TimeoutError):
-                raise TimeoutError(f"no answer within {self.send_s:g} s") from error
+            if is_over.is_set():
+                raise TimeoutError(late)  # what was read ended where we cut it
+        except Exception as error:
+            if is_over.is_set() and not isinstance(error, TimeoutError):
+                raise TimeoutError(late) from error
             raise
         finally:
             timer.cancel()
+            timer.join()
             handle.close()
             (wrapped or raw).close()
 
@@ -100,7 +104,7 @@ def explain(error: BaseException, host: str) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate of {host} is not good: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        return f"no TLS with {host}: {error.reason or type(error).__name__}"
+        return f"no TLS with {host}: {getattr(error, 'reason', '') or type(error).__name__}"
     if isinstance(error, TimeoutError):
         return f"{host} did not answer in time"
     if isinstance(error, ConnectionRefusedError):
@@ -110,6 +114,7 @@ def explain(error: BaseException, host: str) -> str:
     return f"the connection to {host} broke: {type(error).__name__}"
 
 
-def _shut(handle: socket.socket) -> None:
+def _shut(handle: socket.socket, is_over: threading.Event) -> None:
+    is_over.set()
     with contextlib.suppress(OSError):
         handle.shutdown(socket.SHUT_RDWR)

@@ -149,8 +149,8 @@ def _converse(
         if values["user"]:
             client.login(values["user"], values["password"])
         refused = client.send_message(letter, from_addr=values["from"], to_addrs=recipients)
-        with contextlib.suppress(smtplib.SMTPException, OSError):
-            client.quit()  # it has taken the letter, whatever it says now
+        with contextlib.suppress(OSError):
+            client.putcmd("QUIT")  # it has taken the letter, whatever it says now
         return refused
     finally:
         client.close()
