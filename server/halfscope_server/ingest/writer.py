@@ -21,7 +21,7 @@ from halfscope.wire.messages import Ack, AgentFrame, Batch, Bye, Hello, Live, Re
 
 from halfscope_server.errors import Unavailable
 from halfscope_server.store.store import Store
-from halfscope_server.store.types import SERVER_STREAM, Applied, CommitResult
+from halfscope_server.store.types import Applied, CommitResult, noted
 
 log = logging.getLogger(__name__)
 
@@ -293,7 +293,7 @@ class Writer:
         try:
             if isinstance(frame, Bye):
                 self._store.bye(frame, now_us=self._clock_us())
-                self._tell([_noted(frame.run_id)])
+                self._tell([noted(frame.run_id)])
             elif isinstance(frame, Live):
                 self._heard.add((frame.run_id, frame.stream))
                 if self._on_live is not None:
@@ -330,7 +330,7 @@ class Writer:
         if now_us - self._started_us >= self._lost_contact_us:
             lost = self._store.mark_lost_contact(silent_since_us=now_us - self._lost_contact_us, now_us=now_us)
             self._metrics.lost_contacts += len(lost)
-            self._tell([_noted(run_id) for run_id in lost])
+            self._tell([noted(run_id) for run_id in lost])
 
     def _tell(self, applied: list[Applied]) -> None:
         if not applied:
@@ -376,9 +376,3 @@ def _busy(frame: AgentFrame, reason: str) -> Refuse:
 
 def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, Unavailable) else "an unexpected error; the server's log has it"
-
-
-def _noted(run_id: str) -> Applied:
-    return Applied(
-        run_id=run_id, stream=SERVER_STREAM, next=0, first_step=None, last_step=None, num_points=0, num_events=1
-    )

@@ -9,15 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from halfscope_server.errors import Conflict
-from halfscope_server.store import cursors, episodes, plain, schema
+from halfscope_server.store import contact, cursors, episodes, layers, plain, pulses, schema, updates
 from halfscope_server.store.episodes import ChannelStatus, EpisodeCounts, Evaluation, RuleStatus
-from halfscope_server.store.types import ChannelRow, EpisodeRow, NoticeRow, RuleRow, SilenceRow
+from halfscope_server.store.pulses import Pulse
+from halfscope_server.store.reading import series_of
+from halfscope_server.store.types import (
+    SERVER_STREAM,
+    ChannelRow,
+    EpisodeRow,
+    FrameMoments,
+    NoticeRow,
+    RuleRow,
+    SeriesRow,
+    SilenceRow,
+)
+from halfscope_server.store.update_types import StreamCursor, Wanted
+from halfscope_server.store.updates import Reading, Step
 
 rule = schema.rule
 channel = schema.channel
@@ -34,10 +48,18 @@ class AlertStore:
         writing: opens a transaction that writes.
         reading: opens a snapshot.
         tell: tells other servers that something of these runs changed.
+        frame_moments: `Store.frame_moments`.
     """
 
-    def __init__(self, writing: Connecting, reading: Connecting, tell: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        writing: Connecting,
+        reading: Connecting,
+        tell: Callable[..., None],
+        frame_moments: Callable[..., FrameMoments],
+    ) -> None:
         self._writing, self._reading, self._tell = writing, reading, tell
+        self._frame_moments = frame_moments
 
     # ---- rules ---------------------------------------------------------------------------------
 
@@ -166,6 +188,65 @@ class AlertStore:
         with self._writing() as connection:
             return connection.execute(sa.delete(silence).where(silence.c.silence_id == silence_id)).rowcount > 0
 
+    # ---- what is new in runs -------------------------------------------------------------------
+
+    def pulses(self, run_ids: Collection[str] = ()) -> dict[str, Pulse]:
+        """How the runs are that are not over, and those asked for: by id, without those that are not there."""
+        with self._reading() as connection:
+            return pulses.select(connection, run_ids)
+
+    def unfinished(self) -> set[str]:
+        """Runs that are over of which evaluation may not have seen the end: open episodes, or newer data."""
+        with self._reading() as connection:
+            return pulses.unfinished(connection)
+
+    def updates_since(
+        self,
+        run_id: str,
+        cursors: Mapping[str, StreamCursor],
+        wanted: Wanted,
+        series: Mapping[int, SeriesRow] | None = None,
+    ) -> Reading:
+        """What lies behind the cursors of a run's streams; a stream without a cursor is read from its beginning.
+
+        Args:
+            run_id: the run.
+            cursors: by stream, the server's own among them.
+            wanted: what is looked at.
+            series: the run's series by id, where they are known to be all; None: they are read.
+
+        Returns:
+            Each update with the cursor behind it; `is_behind` where there is more.
+        """
+        with self._reading() as connection:
+            if series is None:
+                series = series_of(connection, run_id)
+            found = updates.read(connection, run_id, cursors, wanted, series)
+        if not wanted.frames:
+            return found
+        return replace(found, steps=[self.with_frames(step) for step in found.steps])
+
+    def with_frames(self, step: Step) -> Step:
+        """An update with what was newly sketched in its stream."""
+        if step[0].stream == SERVER_STREAM:
+            return step
+        with self._reading() as connection:
+            names = {row.layer_id: row.name for row in layers.select(connection, step[0].run_id)}
+        return updates.with_frames(step, self._frame_moments, names) if names else step
+
+    def write_server_event(
+        self, run_id: str, kind: str, severity: str, attributes: Mapping[str, Any], *, now_us: int
+    ) -> bool:
+        """Write what the clock has decided into the run's own events; False: the run is not there.
+
+        It stands at the run's newest step, in its newest attempt.
+        """
+        with self._writing() as connection:
+            is_written = contact.note(connection, run_id, kind, severity=severity, attributes=attributes, now_us=now_us)
+        if is_written:
+            self._tell(run_id)
+        return is_written
+
     # ---- evaluation ----------------------------------------------------------------------------
 
     def save_evaluations(self, evaluations: Sequence[Evaluation], *, now_us: int) -> set[str]:
@@ -284,6 +365,9 @@ class AlertStore:
         Returns:
             As they are now: `sending`, with this try counted.
         """
+        with self._reading() as connection:
+            if not episodes.is_due(connection, now_us=now_us):
+                return []
         with self._writing() as connection:
             return episodes.claim(
                 connection,

@@ -20,7 +20,8 @@ from halfscope_server.store.checks import BadBatch
 from halfscope_server.store.cursors import Advance, Key, StreamState
 from halfscope_server.store.engine import Database
 from halfscope_server.store.records import Decoded, decode_batch
-from halfscope_server.store.types import Applied, CommitResult
+from halfscope_server.store.types import Applied, CommitResult, noted
+from halfscope_server.store.updates import Brought
 
 MAX_REMEMBERED = 4096
 """Streams whose state is kept between commits; the others are read again."""
@@ -169,13 +170,13 @@ class Committer:
                 # A deadlock was undone; a broken COMMIT may have happened or not. The cursors know: read them again.
                 plans = self._unapplied(plans, moved)
                 if not plans:
-                    return self._remembered(moved)
+                    return self._remembered(moved, now_us)
                 if not tries_left:
                     for plan in plans:
                         self.forget(plan.state.key)
                     raise
             else:
-                return self._remembered(moved)
+                return self._remembered(moved, now_us)
         raise AssertionError("the last try returns or raises")
 
     def _unapplied(self, plans: list[_Plan], moved: list[_Plan]) -> list[_Plan]:
@@ -208,13 +209,23 @@ class Committer:
                     self.forget(plan.state.key)
             _write_rows(connection, moved, now_us)
 
-    def _remembered(self, moved: list[_Plan]) -> list[Applied]:
+    def _remembered(self, moved: list[_Plan], now_us: int) -> list[Applied]:
         """Bring memory up to what was committed, and say what that was."""
         applied = []
         for plan in moved:
             state = plan.state
             ended, ended_us = plan.ended
             started = plan.started
+            regained = state.ended == "lost_contact" and ended == ""
+            brought = Brought(
+                state=state,
+                decoded=plan.decoded,
+                sids=plan.sids,
+                next=plan.next,
+                ended=ended,
+                ended_us=ended_us,
+                now_us=now_us,
+            )
             state.next, state.digest, state.sids, state.lids = plan.next, plan.digest, plan.sids, plan.lids
             state.started, state.ended, state.ended_us = started, ended, ended_us
             self.remember(state)
@@ -230,8 +241,11 @@ class Committer:
                     num_events=sum(len(d.events) + len(d.lost) + len(d.ends) for d in plan.decoded),
                     num_sketches=sum(d.num_sketches for d in plan.decoded),
                     series_ids=frozenset().union(*(d.series_ids for d in plan.decoded)),
+                    brought=brought,
                 )
             )
+            if regained:
+                applied.append(noted(state.run_id))
         return applied
 
     def _answer(self, batches: Sequence[Batch], keys: Sequence[Key], outcome: _Outcome) -> CommitResult:

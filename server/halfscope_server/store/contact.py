@@ -7,13 +7,15 @@ clock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from halfscope.wire.messages import Bye
 
 from halfscope_server.store import cursors, events, runs, schema
 from halfscope_server.store.cursors import Key, StreamState
+from halfscope_server.store.types import SERVER_STREAM
 
 FRESH_US = 5_000_000
 """A stream that sent something within so long needs no other sign of life."""
@@ -126,6 +128,39 @@ def note_regained(connection: sa.Connection, state: StreamState, *, now_us: int)
     step = _last_step(connection, state.run_id)
     events.insert(connection, [runs.regained(connection, state, step=step, now_us=now_us)])
     runs.refresh_state(connection, state.run_id)
+
+
+def note(
+    connection: sa.Connection,
+    run_id: str,
+    kind: str,
+    *,
+    severity: str,
+    attributes: Mapping[str, Any],
+    now_us: int,
+) -> bool:
+    """Write what the clock has decided about a run as a whole; False: the run is not there."""
+    newest = (
+        sa.select(stream.c.run_id, stream.c.stream)
+        .where(stream.c.run_id == run_id, stream.c.stream != SERVER_STREAM)
+        .order_by(stream.c.attempt.desc(), stream.c.rank, stream.c.stream)
+        .limit(1)
+    )
+    found = connection.execute(newest).one_or_none()
+    state = None if found is None else cursors.load(connection, (found.run_id, found.stream))
+    if state is None:
+        return False
+    row = events.of_server(
+        state,
+        cursors.server_seq(connection, run_id, now_us=now_us),
+        kind,
+        step=_last_step(connection, run_id) or 0,
+        now_us=now_us,
+        severity=severity,
+        attributes=attributes,
+    )
+    events.insert(connection, [row])
+    return True
 
 
 def _write(

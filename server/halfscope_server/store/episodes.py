@@ -229,6 +229,12 @@ def notices(connection: sa.Connection, episode_ids: Sequence[str]) -> list[Notic
     return sorted(found, key=lambda row: (row.created_us, row.episode_id, row.channel_id, row.kind))
 
 
+def is_due(connection: sa.Connection, *, now_us: int) -> bool:
+    """Whether there is anything to claim: looking takes no lock from those who write."""
+    due = sa.select(notice.c.kind).where(notice.c.state.in_(NOT_SETTLED), notice.c.due_us <= now_us).limit(1)
+    return connection.execute(due).first() is not None
+
+
 def claim(
     connection: sa.Connection, *, now_us: int, limit: int, until_us: int, except_channels: Collection[str] = ()
 ) -> list[NoticeRow]:

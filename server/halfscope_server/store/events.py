@@ -7,6 +7,7 @@ event is unique by (run, stream, seq) and never doubled by a resend.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ MAX_WHERE = 1024
 
 event = schema.event
 _INSERT = sa.insert(event)
+_COLUMNS = tuple(field.name for field in fields(EventRow) if field.name in event.c)
 
 
 def of_record(state: StreamState, seq: int, record: Event) -> dict[str, Any]:
@@ -111,6 +113,13 @@ def of_start(state: StreamState, seq: int, kind: str, *, step: int, time_us: int
     )
 
 
+def of_row(row: Mapping[str, Any]) -> EventRow:
+    """An event of a row's columns."""
+    body = plain.unpack(row["body"])
+    columns = {name: row[name] for name in _COLUMNS}
+    return EventRow(**columns, where=body["where"], attributes=body["attributes"])
+
+
 def insert(connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
     """Store new events."""
     if rows:
@@ -138,7 +147,7 @@ def select(
         bound = sa.tuple_(*(sa.literal(value) for value in after))
         statement = statement.where(place < bound if newest_first else place > bound)
     statement = statement.order_by(*(column.desc() for column in order) if newest_first else order).limit(limit)
-    return [_event(row) for row in connection.execute(statement)]
+    return [of_row(row._asdict()) for row in connection.execute(statement)]
 
 
 def count(connection: sa.Connection, run_id: str, *, first_step: int | None, last_step: int | None) -> dict[str, int]:
@@ -210,20 +219,3 @@ def _within(first_step: int | None, last_step: int | None) -> list[sa.ColumnElem
     if last_step is not None:
         bounds.append(event.c.step <= last_step)
     return bounds
-
-
-def _event(row: sa.Row[Any]) -> EventRow:
-    body = plain.unpack(row.body)
-    return EventRow(
-        run_id=row.run_id,
-        stream=row.stream,
-        seq=row.seq,
-        rank=row.rank,
-        attempt=row.attempt,
-        kind=row.kind,
-        step=row.step,
-        time_us=row.time_us,
-        severity=row.severity,
-        where=body["where"],
-        attributes=body["attributes"],
-    )

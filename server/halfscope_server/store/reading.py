@@ -14,13 +14,13 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from halfscope_server.store import rollups, schema
+from halfscope_server.store import plain, rollups, schema
 from halfscope_server.store.block import Axis, SeriesColumn
 from halfscope_server.store.engine import Database
 from halfscope_server.store.packing import unpack_axis, unpack_buckets, unpack_values
 from halfscope_server.store.rollups import COARSE_WIDTH, FINE_WIDTH, Buckets
 from halfscope_server.store.tails import HotStream, Tails
-from halfscope_server.store.types import SERVER_STREAM, Points, Rollup, StreamRow
+from halfscope_server.store.types import SERVER_STREAM, Points, Rollup, SeriesRow, StreamRow
 
 stream = schema.stream
 chunk = schema.chunk
@@ -109,6 +109,23 @@ def streams_of(
     for found in connection.execute(statement).all():
         row = _stream(found)
         yield row, HotStream(row=row, compacted=found.compacted) if found.num_hot else None
+
+
+def series_of(connection: sa.Connection, run_id: str) -> dict[int, SeriesRow]:
+    """The series of a run by id."""
+    series = schema.series
+    return {
+        row.series_id: SeriesRow(
+            run_id=row.run_id,
+            series_id=row.series_id,
+            name=row.name,
+            labels=plain.unpack(row.labels),
+            unit=row.unit,
+            kind=row.kind,
+            reduction=row.reduction,
+        )
+        for row in connection.execute(sa.select(series).where(series.c.run_id == run_id))
+    }
 
 
 def _chunks_by_stream(

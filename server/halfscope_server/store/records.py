@@ -68,6 +68,7 @@ class Decoded:
     layers: dict[int, tuple[int, Layer]] = field(default_factory=dict)
     """lid -> (layer_id, declaration) of layers that are new to the stream."""
     points: list[Points] = field(default_factory=list)
+    sketches: list[Sketches] = field(default_factory=list)
     events: list[tuple[int, Event]] = field(default_factory=list)
     facts: list[Facts] = field(default_factory=list)
     lost: list[tuple[int, Lost]] = field(default_factory=list)
@@ -165,6 +166,7 @@ def _take(decoded: Decoded, record: Record, seq: int, known: _Known) -> None:
             _take_points(decoded, record, known.sids)
         case Sketches():
             decoded.num_sketches += check_sketches(record, known.lids)
+            decoded.sketches.append(record)
             decoded.saw_steps(record.step, record.step)
         case Event():
             _check_event(record)

@@ -22,12 +22,12 @@ from halfscope_server.store import (
     frames,
     layers,
     managing,
-    plain,
     reading,
     runs,
     schema,
 )
 from halfscope_server.store.alerting import AlertStore
+from halfscope_server.store.cells import COUNTS, FLOATS
 from halfscope_server.store.committer import Committer
 from halfscope_server.store.engine import Database
 from halfscope_server.store.frames import FrameSelection
@@ -61,7 +61,7 @@ class Store:
         self._committer = Committer(database)
         self._tails = Tails()
         self._news: News | None = None
-        self.alerts = AlertStore(self._writing, self._reading, self._tell)
+        self.alerts = AlertStore(self._writing, self._reading, self._tell, self.frame_moments)
 
     @classmethod
     def open(cls, url: str, *, read_only: bool = False) -> Self:
@@ -203,21 +203,8 @@ class Store:
 
     def series(self, run_id: str) -> list[SeriesRow]:
         """The series of a run, by name and labels."""
-        series = schema.series
         with self._reading() as connection:
-            rows = connection.execute(sa.select(series).where(series.c.run_id == run_id)).all()
-        found = [
-            SeriesRow(
-                run_id=row.run_id,
-                series_id=row.series_id,
-                name=row.name,
-                labels=plain.unpack(row.labels),
-                unit=row.unit,
-                kind=row.kind,
-                reduction=row.reduction,
-            )
-            for row in rows
-        ]
+            found = reading.series_of(connection, run_id).values()
         return sorted(found, key=lambda row: (row.name, sorted(row.labels.items())))
 
     def points(
@@ -302,6 +289,7 @@ class Store:
         rank: int | None = None,
         attempt: int | None = None,
         of: str = "grad",
+        columns: Collection[str] = (*COUNTS, *FLOATS),
     ) -> FrameMoments:
         """What is kept beside the histograms, of many layers at once.
 
@@ -314,13 +302,14 @@ class Store:
             rank: None: all; frames of several ranks are frames of their own.
             attempt: likewise.
             of: kind of tensor.
+            columns: of `FrameMoments`, those that are wanted: each costs its time and memory.
 
         Returns:
             All frames there are in these bounds, also those in which none of the layers was sketched.
         """
         wanted = _frames_wanted(run_id, of, layer_ids, first_step, last_step, rank, attempt)
         with self._translated():
-            return frames.moments(self._database, self._tails, wanted)
+            return frames.moments(self._database, self._tails, wanted, columns)
 
     def frame_sketches(
         self,

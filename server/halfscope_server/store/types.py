@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from halfscope.sketch import Sketch
 from halfscope.wire.messages import Gone, Refuse
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from halfscope_server.store.updates import Brought
 
 SERVER_STREAM = "~server"
 """Stream of what the server itself writes into a run. It has a cursor, so readers notice; `~` keeps it apart from
@@ -218,6 +221,15 @@ class Applied:
     num_sketches: int = 0
     """Layers' sketches, over all frames."""
     series_ids: frozenset[int] = field(default_factory=frozenset)
+    brought: Brought | None = None
+    """The records themselves; None: they are to be read."""
+
+
+def noted(run_id: str) -> Applied:
+    """What the server itself wrote into a run."""
+    return Applied(
+        run_id=run_id, stream=SERVER_STREAM, next=0, first_step=None, last_step=None, num_points=0, num_events=1
+    )
 
 
 SKIP_CLASSES: tuple[str, ...] = ("", "settling", "probe", "single", "streak")
