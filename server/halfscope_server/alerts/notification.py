@@ -149,7 +149,7 @@ def link_of(episode: EpisodeRow) -> str:
     tab = ""
     if episode.layer:
         tab, query = "/layers", {**query, "layer": episode.layer, "step": str(episode.fired_step or first)}
-    return f"/runs/{quote(episode.run_id, safe='')}{tab}?{urlencode(query)}"
+    return f"/runs/{quote(episode.run_id, safe='', errors='replace')}{tab}?{urlencode(query, errors='replace')}"
 
 
 def number(value: float) -> float | str:
