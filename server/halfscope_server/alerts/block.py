@@ -52,6 +52,8 @@ class Block:
 
     run: RunRow
     columns: Sequence[Column] = ()
+    late: Sequence[Column] = ()
+    """Values of steps that were judged before they came: of use to nobody but the series itself."""
     marks: Mapping[str, Marks] = field(default_factory=dict)
     """By kind."""
     frames: Sequence[tuple[FrameMoments, Sequence[str]]] = ()

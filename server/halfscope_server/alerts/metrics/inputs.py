@@ -11,21 +11,22 @@ from halfscope.formats import FP16
 from halfscope_server.alerts.block import GRAVE, Block
 from halfscope_server.alerts.metrics.base import Found, Memory, Metric, as_it_is
 from halfscope_server.alerts.metrics.nonfinite import at_rows
+from halfscope_server.alerts.metrics.underflow import in_fp16
 from halfscope_server.alerts.types import Samples
-from halfscope_server.query.states import precision_of
 from halfscope_server.store.update_types import Wanted
-
-FP16_LABELS = ("FP16-AMP", "FP16")
 
 
 class _OfFp16:
     def __init__(self, memory: Memory) -> None:
-        pass
+        self._memory = memory
 
     def feed(self, block: Block) -> Found:
-        if precision_of(block.run) not in FP16_LABELS:
+        columns = block.named("input.absmax")
+        scales = block.named("amp.scale")
+        scale = float(scales[0].value[0]) if scales else np.nan
+        if not columns or not in_fp16(block.run, scale, self._memory):
             return {}
-        return as_it_is(block.named("input.absmax"), divide_by=FP16.largest)
+        return as_it_is(columns, divide_by=FP16.largest)
 
     def restart(self) -> None:
         pass
@@ -53,7 +54,7 @@ METRICS = (
         title="input, as a share of FP16's range",
         text="Largest magnitude in the model's input batch by FP16's largest number, on runs that compute in FP16.",
         make=_OfFp16,
-        inputs=Wanted(series=frozenset({"input.absmax"})),
+        inputs=Wanted(series=frozenset({"input.absmax", "amp.scale"})),
         unit="share",
     ),
     Metric(

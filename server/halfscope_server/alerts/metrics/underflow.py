@@ -185,7 +185,7 @@ class _Underflow(_Frames):
         if np.ptp(level) >= SCALE_STEP_LOG2:
             return np.ones(n.size, np.bool_)
         # What is not finite is not lost, and says nothing about room.
-        return ~(_room(near, nonzero) & (nonzero + zeros == n))
+        return np.logical_not(_room(near, nonzero) & (nonzero + zeros == n))
 
     def save(self) -> None:
         """Into the memory: called when a state is asked for."""
@@ -195,8 +195,8 @@ class _Underflow(_Frames):
 def _room(near: Ints, nonzero: Ints) -> NDArray[np.bool_]:
     """Hardly anything lies near FP16's floor."""
     there = nonzero > 0
-    result: NDArray[np.bool_] = np.divide(near, nonzero, out=np.ones(near.shape), where=there) < ROOM_SHARE
-    return result
+    has_room: NDArray[np.bool_] = np.divide(near, nonzero, out=np.ones(near.shape), where=there) < ROOM_SHARE
+    return has_room
 
 
 METRICS = (

@@ -1,0 +1,238 @@
+"""Aggregates that rules share, and the alerts of each rule on them.
+
+Owns one stream of compared numbers per (metric, lane, aggregation, argument, window): the aggregator, the newest
+numbers for evidence, and which of a rule's machines have to look at them. Must not know how data arrive. Invariant:
+rules that ask for the same numbers share one node, and a rule that is idle and not crossed costs one comparison.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from halfscope_server.alerts.aggregations import aggregations
+from halfscope_server.alerts.aggregations.base import Shape, full_from
+from halfscope_server.alerts.machine import Change, Floats, Ints, Judged, Levels, Machine
+from halfscope_server.alerts.rule import Rule
+from halfscope_server.alerts.scope import layer_mask
+
+MAX_EVIDENCE = 64
+MAX_LAYER_EVIDENCE = 16
+"""Of each of many layers."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RuleOnNode:
+    """A rule in one stream of numbers; several optimizers or ranks make several of these."""
+
+    rule: Rule
+    version: int
+    levels: Levels
+    judges_early: bool
+    """Whether a window that is not full yet can be judged."""
+    by_layer: bool
+    rank: int | None
+    machines: dict[str, Machine] = field(default_factory=dict)
+    """By layer (the empty name where there is one for all): those that are not idle."""
+    _mask: tuple[int, np.ndarray[Any, Any]] | None = None
+
+    def mask(self, names: Sequence[str]) -> np.ndarray[Any, Any]:
+        """[L] the layers it looks at."""
+        if self._mask is None or self._mask[0] != len(names):
+            self._mask = len(names), layer_mask(self.rule, names)
+        return self._mask[1]
+
+
+Happened = tuple[RuleOnNode, str, Machine, Change]
+"""(rule, layer, its machine as it stands just then, what happened)."""
+
+
+class Node:
+    """See the module."""
+
+    def __init__(
+        self, rule: Rule, labels: Mapping[str, str], *, by_layer: bool, reference: float | None = None
+    ) -> None:
+        """
+        Args:
+            rule: any of those that share it.
+            labels: of the stream of numbers.
+            by_layer: the numbers are of many layers side by side.
+            reference: what a baseline run has.
+        """
+        aggregation, window = aggregations()[rule.aggregation], rule.window
+        by_time = bool(window.seconds)
+        length = max(1, int((window.seconds or 0) * 1e6) if by_time else window.steps or 1)
+        argument = aggregation.default_argument if rule.argument is None else rule.argument
+        self._shape = Shape(window=length, by_time=by_time, argument=argument, reference=reference)
+        self._aggregator = aggregation.make(self._shape)
+        self._needs_window = aggregation.needs_window
+        self.labels = labels
+        self.rules: list[RuleOnNode] = []
+        self.by_layer = by_layer
+        self._first_key: int | None = None
+        self._last_step = -1
+        self._last_us = 0
+        self._names: Sequence[str] = ()
+        self._recent: deque[tuple[Ints, Floats]] = deque()
+        """Newest numbers, at least as many as evidence takes; [N] or [N, L]."""
+
+    def restart(self) -> None:
+        """The training began anew."""
+        self._aggregator.restart()
+        self._first_key, self._last_step = None, -1
+
+    def feed(
+        self, step_N: Ints, time_N: Ints, value_NG: Floats, names: Sequence[str], attempt: int
+    ) -> Iterator[Happened]:
+        """Take in samples and judge them.
+
+        Args:
+            value_NG: as the metric gave them; what is not finite is no sample.
+            names: of the layers, where there are any.
+        """
+        if step_N[0] <= self._last_step or (step_N.size > 1 and not (step_N[1:] > step_N[:-1]).all()):
+            newest = np.maximum.accumulate(np.concatenate(([self._last_step], step_N)))
+            keep = newest[1:] > newest[:-1]
+            step_N, time_N, value_NG = step_N[keep], time_N[keep], value_NG[keep]
+            if not step_N.size:
+                return
+        time_N = np.maximum.accumulate(np.maximum(time_N, self._last_us))
+        self._last_step, self._last_us = int(step_N[-1]), int(time_N[-1])
+        finite = np.isfinite(value_NG)
+        if not finite.all():
+            value_NG = np.where(finite, value_NG, np.nan)
+        key_N = time_N if self._shape.by_time else step_N
+        if self._first_key is None:
+            self._first_key = int(key_N[0])
+        compared = self._aggregator.feed(key_N, value_NG)
+        full = 0
+        if self._needs_window:
+            full = int(np.searchsorted(key_N, full_from(self._shape, self._first_key)))
+        if self.by_layer:
+            self._names = names
+            yield from self._judge_layers(step_N, time_N, compared, full, names, attempt)
+        else:
+            yield from self._judge(step_N, time_N, compared[:, 0], full, attempt)
+
+    def _judge(self, step_N: Ints, time_N: Ints, value_N: Floats, full: int, attempt: int) -> Iterator[Happened]:
+        there = ~np.isnan(value_N)
+        if not there.all():
+            full = int(there[:full].sum())
+            step_N, time_N, value_N = step_N[there], time_N[there], value_N[there]
+        if not step_N.size:
+            return
+        everything = Judged(step_N, time_N, value_N)
+        whole = everything if not full else Judged(step_N[full:], time_N[full:], value_N[full:])
+        extremes = [_extremes(everything.value)]
+        extremes.append(_extremes(whole.value) if full else extremes[0])
+        for on in self.rules:
+            high, low = extremes[0 if on.judges_early else 1]
+            if not on.machines and not (high if on.levels.sign > 0 else -low) > on.levels.fire:
+                continue
+            judged = everything if on.judges_early else whole
+            if judged.step.size:
+                yield from self._advance(on, "", judged, 0 if on.judges_early else full, everything, attempt)
+        self._remember(step_N, value_N, MAX_EVIDENCE)
+
+    def _judge_layers(
+        self, step_N: Ints, time_N: Ints, value_NL: Floats, full: int, names: Sequence[str], attempt: int
+    ) -> Iterator[Happened]:
+        for on in self.rules:
+            from_ = 0 if on.judges_early else full
+            mask = on.mask(names)
+            signed = np.where(np.isnan(value_NL) | ~mask, -np.inf, value_NL * on.levels.sign)[from_:]
+            if not signed.size:
+                continue
+            if not on.by_layer:
+                worst = signed.max(axis=1, initial=-np.inf)
+                if on.machines or (worst > on.levels.fire).any():
+                    column = np.full(step_N.size, np.nan)
+                    column[from_:] = np.where(np.isinf(worst), np.nan, worst * on.levels.sign)
+                    yield from self._advance_column(on, "", step_N, time_N, column, attempt)
+                continue
+            crossed = np.flatnonzero((signed > on.levels.fire).any(axis=0))
+            concerned = dict.fromkeys([*on.machines, *(names[at] for at in crossed.tolist())])
+            for name in concerned:
+                at = names.index(name)
+                column = value_NL[:, at].copy()
+                column[:from_] = np.nan
+                yield from self._advance_column(on, name, step_N, time_N, column, attempt)
+        self._remember(step_N, value_NL, MAX_LAYER_EVIDENCE)
+
+    def _advance_column(
+        self, on: RuleOnNode, layer: str, step_N: Ints, time_N: Ints, value_N: Floats, attempt: int
+    ) -> Iterator[Happened]:
+        there = ~np.isnan(value_N)
+        judged = Judged(step_N[there], time_N[there], value_N[there])
+        if judged.step.size:
+            yield from self._advance(on, layer, judged, 0, judged, attempt)
+
+    def _advance(
+        self, on: RuleOnNode, layer: str, judged: Judged, skipped: int, everything: Judged, attempt: int
+    ) -> Iterator[Happened]:
+        machine = on.machines.pop(layer, None) or Machine()
+        rule = on.rule
+        for change, at in machine.advance(judged, on.levels, rule.hold, rule.keep_firing, attempt):
+            if change == "fired":
+                machine.evidence = self._evidence(on, layer, everything, skipped + at)
+            yield on, layer, machine, change
+        if machine.phase != "idle":
+            on.machines[layer] = machine
+
+    def _evidence(self, on: RuleOnNode, layer: str, judged: Judged, at: int) -> dict[str, Any]:
+        """The numbers up to the firing."""
+        limit = MAX_LAYER_EVIDENCE if self.by_layer else MAX_EVIDENCE
+        steps, values = [judged.step[: at + 1]], [judged.value[: at + 1]]
+        for step, value in reversed(self._recent):
+            if sum(part.size for part in steps) >= limit:
+                break
+            one = self._of_layer(on, layer, value)
+            there = ~np.isnan(one)
+            steps.insert(0, step[there])
+            values.insert(0, one[there])
+        return {
+            "step": np.concatenate(steps)[-limit:].tolist(),
+            "value": np.concatenate(values)[-limit:].tolist(),
+        }
+
+    def _of_layer(self, on: RuleOnNode, layer: str, value: Floats) -> Floats:
+        if not self.by_layer:
+            return value
+        names = self._names
+        if on.by_layer:
+            at = names.index(layer)
+            return value[:, at] if at < value.shape[1] else np.full(value.shape[0], np.nan)
+        known = on.mask(names)[: value.shape[1]]
+        signed = np.where(np.isnan(value) | ~known, -np.inf, value * on.levels.sign).max(axis=1, initial=-np.inf)
+        return np.where(np.isinf(signed), np.nan, signed * on.levels.sign)
+
+    def _remember(self, step_N: Ints, value: Floats, limit: int) -> None:
+        self._recent.append((step_N[-limit:].copy(), value[-limit:].copy()))
+        count = sum(step.size for step, _ in self._recent)
+        while count - self._recent[0][0].size >= limit:
+            count -= self._recent.popleft()[0].size
+
+    def state(self) -> dict[str, Any]:
+        """Numbers only: the machines are kept with their rules."""
+        return {
+            "aggregator": self._aggregator.state(),
+            "first_key": self._first_key,
+            "last_step": self._last_step,
+            "last_us": self._last_us,
+            "recent": list(self._recent),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._aggregator.load(state["aggregator"])
+        self._first_key, self._last_step, self._last_us = state["first_key"], state["last_step"], state["last_us"]
+        self._recent = deque((step, value) for step, value in state["recent"])
+
+
+def _extremes(value: Floats) -> tuple[float, float]:
+    """(largest, smallest); of none what crosses nothing."""
+    return (float(value.max()), float(value.min())) if value.size else (-np.inf, np.inf)
