@@ -7,6 +7,7 @@ message.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import time
@@ -22,6 +23,7 @@ PRECISIONS = ("FP32", "TF32", "FP16-AMP", "FP16", "BF16-AMP", "BF16", "mixed")
 
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 _MAX_NAME_CHARS = 200
+DEFAULT_BUDGET_SHARE = 0.005
 MAX_START_STEP = 1 << 52
 """Servers take steps up to 2^53; what is left is for the steps that follow."""
 
@@ -45,7 +47,9 @@ class AgentConfig:
     start_step: int = 0
     every: int | None = None
     """Gradients are sketched at every N-th step and at every skipped one; None: every 10th on a CPU, every 50th on a
-    device. Everything else is measured at every step."""
+    device, and more rarely where that costs more than the budget. Everything else is measured at every step."""
+    budget_share: float = DEFAULT_BUDGET_SHARE
+    """What sketches may cost, as a share of step time."""
     precision: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     tags: Sequence[str] = ()
@@ -77,6 +81,7 @@ def resolve(
     precision: str | None = None,
     start_step: int = 0,
     every: int | None = None,
+    budget_share: float | None = None,
     mode: str | None = None,
     server: str | None = None,
     run_id: str | None = None,
@@ -88,6 +93,7 @@ def resolve(
         project: HALFSCOPE_PROJECT, else `default`.
         name: HALFSCOPE_NAME, else the run id.
         run_id: HALFSCOPE_RUN_ID, else a new one. Give the same one to continue a run or to join its ranks.
+        budget_share: HALFSCOPE_BUDGET_SHARE, else 0.005; without effect where `every` is given.
         directory: HALFSCOPE_DIR, else `journals` in HALFSCOPE_HOME.
 
     Raises:
@@ -122,6 +128,7 @@ def resolve(
         attempt=_attempt(base, run, world_size),
         start_step=_count("start_step", start_step, least=0, most=MAX_START_STEP),
         every=None if every is None else _count("every", every, least=1),
+        budget_share=_budget_share(budget_share),
         precision=precision,
         config=_config(config),
         tags=_tags(tags),
@@ -160,6 +167,23 @@ def _count(name: str, value: int, *, least: int, most: int | None = None) -> int
     if most is not None and value > most:
         raise ValueError(f"{name} is {value}; expected at most {most}")
     return value
+
+
+def _budget_share(given: float | None) -> float:
+    value: object = (os.environ.get("HALFSCOPE_BUDGET_SHARE") or None) if given is None else given
+    if value is None:
+        return DEFAULT_BUDGET_SHARE
+    expected = "expected a share of step time above 0 and up to 1, as 0.005 for half a percent"
+    where = "(argument budget_share= or HALFSCOPE_BUDGET_SHARE)"
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise TypeError(f"budget_share is {value!r}; {expected} {where}")
+    try:
+        share = float(value)
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise ValueError(f"budget_share is {value!r}; {expected} {where}")
+    return share
 
 
 def _text(name: str, value: str) -> str:

@@ -10,7 +10,7 @@ from halfscope import config
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("MODE", "DIR", "PROJECT", "NAME", "RUN_ID", "SERVER"):
+    for name in ("MODE", "DIR", "PROJECT", "NAME", "RUN_ID", "SERVER", "BUDGET_SHARE"):
         monkeypatch.delenv(f"HALFSCOPE_{name}", raising=False)
     for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT"):
         monkeypatch.delenv(name, raising=False)
@@ -62,3 +62,15 @@ def test_the_interval_of_sketches_is_by_the_device_unless_told(tmp_path: Path) -
     """None travels on as it is: only the gradients say where they live."""
     assert config.resolve(directory=tmp_path).every is None
     assert config.resolve(directory=tmp_path, every=3).every == 3
+
+
+def test_the_budget_of_sketches_is_a_share_of_step_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a percent; the argument wins over the variable, and a variable that is no share is refused."""
+    assert config.resolve(directory=tmp_path).budget_share == 0.005
+    monkeypatch.setenv("HALFSCOPE_BUDGET_SHARE", "0.02")
+    assert config.resolve(directory=tmp_path).budget_share == 0.02
+    assert config.resolve(directory=tmp_path, budget_share=1).budget_share == 1.0
+    for wrong in ("a lot", "-1", "nan", "5"):
+        monkeypatch.setenv("HALFSCOPE_BUDGET_SHARE", wrong)
+        with pytest.raises(ValueError, match=f"budget_share is '{wrong}'; .*HALFSCOPE_BUDGET_SHARE"):
+            config.resolve(directory=tmp_path)

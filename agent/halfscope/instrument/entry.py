@@ -25,6 +25,7 @@ from halfscope.guard import Guard
 from halfscope.instrument import environment, exits, names
 from halfscope.instrument.facts import FactTeller
 from halfscope.instrument.feeding import InputWatch
+from halfscope.instrument.interval import SketchInterval
 from halfscope.instrument.report import Reporter
 from halfscope.instrument.run import DRAIN_S, Run
 from halfscope.instrument.sketching import LayerNumbers, SketchTaker
@@ -51,6 +52,7 @@ def watch(
     precision: str | None = None,
     start_step: int = 0,
     every: int | None = None,
+    budget_share: float | None = None,
     mode: str | None = None,
     server: str | None = None,
     run_id: str | None = None,
@@ -70,7 +72,10 @@ def watch(
             `BF16`, `mixed`.
         start_step: number of the first step, for a training that continues.
         every: gradients are sketched at every N-th step, and at every skipped one; by default every 10th on a CPU and
-            every 50th on a device. Everything else is measured at every step.
+            every 50th on a device, and more rarely where that costs more than the budget. Everything else is measured
+            at every step.
+        budget_share: what sketches may cost, as a share of step time, where `every` says nothing;
+            HALFSCOPE_BUDGET_SHARE, else 0.005.
         mode: `online`, `offline` (journal only) or `disabled`; HALFSCOPE_MODE, else `online`.
         server: address of the server; HALFSCOPE_SERVER, else what `halfscope login` stored, else a local one.
         run_id: the run to continue or to join; HALFSCOPE_RUN_ID, else a new one.
@@ -90,6 +95,7 @@ def watch(
         precision=precision,
         start_step=start_step,
         every=every,
+        budget_share=budget_share,
         mode=mode,
         server=server,
         run_id=run_id,
@@ -171,7 +177,10 @@ def _start(
     )
     trained = [parameter for watched in watched_optimizers for parameter in watched.parameters()]
     layers = LayerNumbers(recorder, lambda: {**parameter_names, **names.parameter_names(models)}, trained)
-    sketches = SketchTaker(recorder, layers, every=settings.every, has_scaler=bool(watched_scalers))
+    interval = SketchInterval(
+        every=settings.every, budget_share=settings.budget_share, elsewhere_ns=lambda: recorder.packing_ns
+    )
+    sketches = SketchTaker(recorder, layers, interval, has_scaler=bool(watched_scalers))
     reporter = Reporter(
         recorder,
         guard,
@@ -188,7 +197,7 @@ def _start(
         reporter=reporter,
         guard=guard,
         sketches=sketches,
-        inputs=InputWatch(every=settings.every),
+        inputs=InputWatch(interval, guard),
         start_step=settings.start_step,
     )
 

@@ -1,21 +1,24 @@
 """What a training feeds its first model: looked at in sampled steps, and after one that was not finite.
 
-Sets no hooks. Invariant: a batch is held weakly from its forward pass to the end of its step, and nothing waits for a
-device.
+Sets no hooks. Holding a batch happens at every step, so for the usual one, a single tensor, it is one weak reference.
+Invariant: a batch is held weakly from its forward pass to the end of its step, and nothing waits for a device.
 """
 
 from __future__ import annotations
 
+import time
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
+from halfscope.guard import Guard
 from halfscope.instrument.attempt import Attempt, InputLook
+from halfscope.instrument.interval import SketchInterval
 from halfscope.instrument.records import Records
 from halfscope.instrument.rings import Rings
 from halfscope.instrument.sids import Sids
-from halfscope.instrument.sketching import EVERY_ON_DEVICE, EVERY_ON_HOST
 from halfscope.probes import inputs
 from halfscope.probes.inputs import InputBatch, InputReading
 
@@ -24,20 +27,24 @@ MAX_BATCHES = 16
 TRIES = 8
 """First forward passes without a floating-point tensor, after which none is expected any more."""
 
+Held = InputBatch | weakref.ref[torch.Tensor]
+"""A batch as it is held: of one that is a single tensor just that."""
+
 
 class InputWatch:
     """Looks at the batches of one run."""
 
-    def __init__(self, *, every: int | None) -> None:
+    def __init__(self, interval: SketchInterval, guard: Guard) -> None:
         """
         Args:
-            every: of so many steps one is looked at; None: by the device.
+            interval: which steps are looked at.
         """
         self.rings = Rings(0)
         """Says what is on the host; the watcher puts its own here."""
-        self._every = every
-        self._batches: list[InputBatch] = []
-        self._last: list[InputBatch] = []
+        self._interval = interval
+        self._look = guard.wrap("inputs", self._look_now)
+        self._batches: list[Held] = []
+        self._last: list[Held] = []
         """Of the step before."""
         self._looks: list[InputLook] = []
         self._looked = False
@@ -46,33 +53,32 @@ class InputWatch:
         self.is_useless = False
         """The model takes no floating-point numbers: there is nothing to look at."""
 
-    @property
-    def has_seen(self) -> bool:
-        """A batch of the step that is on."""
-        return bool(self._batches)
-
     def seen(self, step: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A forward pass with gradients begins.
 
         Args:
             step: number of the attempt that it belongs to.
         """
-        if self.is_useless or len(self._batches) >= MAX_BATCHES:
+        batches = self._batches
+        if len(batches) >= MAX_BATCHES:
             return
-        batch = InputBatch(args, kwargs)
+        held: Held
+        if len(args) == 1 and not kwargs and isinstance(args[0], torch.Tensor):
+            held = weakref.ref(args[0])
+        else:
+            held = InputBatch(args, kwargs)
         if not self._takes_numbers:
-            if not batch.tensors():
+            if not _tensors(held):
                 self._num_tries += 1
                 self.is_useless = self._num_tries >= TRIES
                 return
             self._takes_numbers = True
-        self._batches.append(batch)
-        if self._looked or step % (self._every or EVERY_ON_HOST) == 0:
-            tensors = batch.tensors()
-            on_host = all(self.rings.on_host(tensor) for _, tensor in tensors)
-            if self._looked or on_host or step % (self._every or EVERY_ON_DEVICE) == 0:
-                self._looked = True
-                self._looks += self._look(tensors)
+        batches.append(held)
+        if self._looked or self._interval.is_due(step):
+            began_ns = time.perf_counter_ns()
+            self._looked = True
+            self._looks += self._look(_tensors(held)) or ()
+            self._interval.spend(time.perf_counter_ns() - began_ns)
 
     def take(self, attempt: Attempt, *, anyway: bool) -> None:
         """The step is complete: what was seen of it is the attempt's, and later batches belong to the next.
@@ -81,8 +87,7 @@ class InputWatch:
             anyway: look at what is still alive, where that was not done.
         """
         if anyway and not self._looked:
-            for batch in self._batches:
-                self._looks += self._look(batch.tensors())
+            self._looks = self._look_at(self._batches)
         if self._looks:
             attempt.inputs = tuple(self._looks)
             self._looks = []
@@ -91,10 +96,13 @@ class InputWatch:
     def look_again(self, attempt: Attempt) -> None:
         """The completed step turned out not to be finite after `take`."""
         if not attempt.inputs:
-            attempt.inputs = tuple(look for batch in self._last for look in self._look(batch.tensors()))
+            attempt.inputs = tuple(self._look_at(self._last))
         self._last = []
 
-    def _look(self, tensors: Sequence[tuple[str, torch.Tensor]]) -> list[InputLook]:
+    def _look_at(self, batches: Sequence[Held]) -> list[InputLook]:
+        return [look for held in batches for look in self._look(_tensors(held)) or ()]
+
+    def _look_now(self, tensors: Sequence[tuple[str, torch.Tensor]]) -> list[InputLook]:
         here = [(name, tensor) for name, tensor in tensors if self.rings.on_host(tensor)]
         looks: list[InputLook] = []
         reading = inputs.read(here)
@@ -106,6 +114,14 @@ class InputWatch:
                 if slot is not None:
                     looks.append((name, slot))
         return looks
+
+
+def _tensors(held: Held) -> list[tuple[str, torch.Tensor]]:
+    """What can be looked at of a batch that was held."""
+    if isinstance(held, InputBatch):
+        return held.tensors()
+    tensor = held()
+    return [] if tensor is None else InputBatch((tensor,), {}).tensors()
 
 
 class InputTeller:

@@ -7,6 +7,7 @@ used where there was one.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,6 +31,11 @@ class FrameWriter:
 
     def write(self, attempt: Attempt) -> None:
         """Writes what was taken in an attempt whose values are on the host."""
+        began_ns = time.perf_counter_ns()
+        self._write(attempt)
+        self._taker.interval.spend(time.perf_counter_ns() - began_ns)
+
+    def _write(self, attempt: Attempt) -> None:
         written: set[int] = set()
         for part in attempt.optimizers:
             reading = part.reading

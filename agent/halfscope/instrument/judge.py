@@ -60,7 +60,8 @@ class Judge:
                 self._through_scaler(attempt, self._optimizers[index], part)
         if attempt.update_missing:
             self._event(attempt, "update_missing", severity="warning")
-        self.loss(attempt)
+        if attempt.notable or attempt.pending:  # a loss that is not finite makes it notable, if the host knew at once
+            self.loss(attempt)
 
     def loss(self, attempt: Attempt) -> None:
         """Tells of a loss that is not finite, once; it may become known only after the attempt is complete."""

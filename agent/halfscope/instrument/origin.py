@@ -58,10 +58,14 @@ class BackwardOrder:
         self._parameters: dict[int, torch.Tensor] = {}
 
     def attach(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Sets a hook on each parameter that takes gradients."""
+        """Sets a hook on each parameter that takes gradients; after a `detach`, where the order is known, on one."""
+        kept = next(iter(self.order)) if self.complete else None
         for parameter in parameters:
             if parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._handles:
-                self._set(parameter, self._reached)
+                if kept is None:
+                    self._set(parameter, self._reached)
+                elif id(parameter) == kept:
+                    self._set(parameter, self._on_backward)
 
     def settle(self) -> None:
         """After the first attempt: the order is known, and one hook (of the parameter reached first) is enough."""

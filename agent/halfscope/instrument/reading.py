@@ -38,7 +38,7 @@ class GradientReader:
         point: Point,
         clipped: Literal["no", "maybe"],
         grad_scale: torch.Tensor | None = None,
-        always: bool = False,
+        held_back: bool = False,
     ) -> None:
         """Notes an optimizer's gradients in its share of an attempt; nothing where it has none.
 
@@ -46,14 +46,14 @@ class GradientReader:
             step: number of the attempt.
             clipped: whether clipping may have come before.
             grad_scale: the scale that is still on them.
-            always: sketch them whatever the step's number.
+            held_back: the step was skipped, so they are worth a sketch.
         """
         grads = watched.gradients()
         if not grads:
             return
         reading = GradientReading(point, clipped)
-        on_host = self._rings.on_host
-        if on_host(grads[0]) and (grad_scale is None or on_host(grad_scale)):
+        on_host = self._rings.on_host(grads[0])
+        if on_host and (grad_scale is None or self._rings.on_host(grad_scale)):
             divide_by = 1.0 if grad_scale is None else grad_scale.item()
             found = gradients.read(grads, divide_by, exact=point in _COMPARED)
             if found is None:
@@ -67,8 +67,8 @@ class GradientReader:
             reading.layer_norms = self._capture(grads)
             reading.divide_by = 1.0 if grad_scale is None else self._rings.value(grad_scale)
         attempt.optimizers[watched.index].reading = reading
-        due = self._sketches.is_due(step, on_host(grads[0]), nonfinite=bool(reading.nonfinite))
-        if due or always:
+        is_bad = bool(reading.nonfinite)
+        if self._sketches.is_due(step, on_host, nonfinite=is_bad, held_back=held_back):
             self._take(attempt, reading, watched, grads, grad_scale)
 
     def read_clipped(self, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:

@@ -121,7 +121,7 @@ class ScalerCalls:
         watcher.attempt.notable |= not applied
         if not applied and part.reading is not None and part.reading.sketch is None and not part.user_unscaled:
             # The device told only now that this step is worth a sketch; nobody has touched its gradients since.
-            watcher.read_gradients(watched, "unscale", "no", always=True)
+            watcher.read_gradients(watched, "unscale", "no", held_back=True)
         elif not applied and part.reading is None:
             # Between two measured steps: what was not finite is worth a look all the same.
             scaled = part.num_calls > self._calls_before and not part.user_unscaled

@@ -1,11 +1,13 @@
 """Taking sketches of an optimizer's gradients, at the moment at which they are read.
 
-Owns which steps are sketched and the numbers of layers in the stream. Sets no hooks; what becomes of a sketch is the
-frame writer's. Invariant: a sketch is of the very gradients whose norm was read, and nothing here waits for a device.
+Owns which of the steps that went wrong are sketched, and the numbers of layers in the stream; the regular ones are the
+interval's. Sets no hooks; what becomes of a sketch is the frame writer's.
+Invariant: a sketch is of the very gradients whose norm was read, and nothing here waits for a device.
 """
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,16 +16,15 @@ import numpy as np
 import torch
 
 from halfscope.instrument.attempt import Attempt, GradientReading
+from halfscope.instrument.interval import SketchInterval
 from halfscope.instrument.records import Records
 from halfscope.instrument.rings import Rings
+from halfscope.instrument.sids import Sids
 from halfscope.instrument.watched import WatchedOptimizer
 from halfscope.probes.sketches import DeviceSketcher, HostSketcher, Measured, SketchFlight, num_stored
 from halfscope.sketch import Sketch
 from halfscope.wire.messages import Layer
 
-EVERY_ON_HOST = 10
-EVERY_ON_DEVICE = 50
-"""Of how many steps one is sketched where `watch(every=)` says nothing."""
 BAD_IN_A_ROW = 16
 """Without a scaler nothing holds back a step that is not finite, and a poisoned run stays so: after so many such steps
 in a row only every N-th is sketched."""
@@ -108,37 +109,38 @@ class LayerNumbers:
 class SketchTaker:
     """Sketches the gradients of a run's optimizers."""
 
-    def __init__(self, recorder: Records, layers: LayerNumbers, *, every: int | None, has_scaler: bool) -> None:
+    def __init__(self, recorder: Records, layers: LayerNumbers, interval: SketchInterval, *, has_scaler: bool) -> None:
         """
         Args:
-            every: of so many steps one is sketched; None: by the device.
+            interval: of how many steps one is sketched; told what that costs.
             has_scaler: a step that is not finite is held back.
         """
-        self.layers = layers
+        self.layers, self.interval = layers, interval
         self.rings = Rings(0)
         """Says what is on the host; the watcher puts its own here."""
         self.soon = False
         """The next step is sketched whatever its number: the last was skipped, as the device told too late."""
-        self._recorder, self._every, self._has_scaler = recorder, every, has_scaler
+        self._recorder, self._has_scaler = recorder, has_scaler
+        self._sids = Sids(recorder, {})
         self._host = HostSketcher()
         self._devices: dict[tuple[int, torch.device], _OnDevice] = {}
         self._num_bad_in_a_row = 0
         self._told_every = 0
 
-    def every(self, on_host: bool) -> int:
-        """Of how many steps one is sketched."""
-        return self._every or (EVERY_ON_HOST if on_host else EVERY_ON_DEVICE)
-
-    def is_due(self, step: int, on_host: bool, *, nonfinite: bool) -> bool:
+    def is_due(self, step: int, on_host: bool, *, nonfinite: bool, held_back: bool = False) -> bool:
         """Whether a step's gradients are to be sketched.
 
         Args:
             nonfinite: they hold NaN or infinities, as far as the host knows.
+            held_back: the step was skipped.
         """
         self._num_bad_in_a_row = self._num_bad_in_a_row + 1 if nonfinite else 0
-        if nonfinite and (self._has_scaler or self._num_bad_in_a_row <= BAD_IN_A_ROW):
+        if not on_host and not self.interval.is_for_device:
+            self.interval.use_device()
+        if self.interval.is_due(step):
             return True
-        return self.soon or step % self.every(on_host) == 0
+        is_bad = nonfinite and (self._has_scaler or self._num_bad_in_a_row <= BAD_IN_A_ROW)
+        return (is_bad or held_back or self.soon) and self.interval.allows_extra(step)
 
     def prepare(self, watched: WatchedOptimizer) -> None:
         """Allocates what an optimizer's devices need, so that nothing is allocated while it trains."""
@@ -159,6 +161,7 @@ class SketchTaker:
             grads: those that `watched.gradients()` gave.
             grad_scale: the loss scale that is still on them.
         """
+        began_ns = time.perf_counter_ns()
         self.soon = False
         on_host = self.rings.on_host
         by_device: dict[torch.device | None, list[int]] = {}
@@ -183,7 +186,8 @@ class SketchTaker:
             lids = self.layers.of(parameters)
             frozen = frozenset(lid for lid, one in zip(lids, parameters, strict=True) if not one.requires_grad)
             reading.sketch = TakenSketch(lids, measured, flights, frozen)
-            self._tell(grads[0], on_host(grads[0]))
+            self._tell(attempt, grads[0].device)
+        self.interval.spend(time.perf_counter_ns() - began_ns)
 
     def _on_device(self, watched: WatchedOptimizer, device: torch.device) -> _OnDevice | None:
         parameters = watched.parameters()
@@ -192,11 +196,12 @@ class SketchTaker:
             found = self._devices[watched.index, device] = _OnDevice(self.rings, parameters, device)
         return found if found.sketcher is not None else None
 
-    def _tell(self, grad: torch.Tensor, on_host: bool) -> None:
-        every = self.every(on_host)
+    def _tell(self, attempt: Attempt, device: torch.device) -> None:
+        every = self.interval.value
         if every != self._told_every:
             self._told_every = every
-            self._recorder.facts({"sketches": {"every": every, "device": grad.device.type}})
+            self._recorder.facts({"sketches": {"every": every, "device": device.type}})
+            attempt.logged = {**(attempt.logged or {}), self._sids["halfscope.sketch_every"]: float(every)}
 
 
 class _OnDevice:

@@ -33,6 +33,7 @@ from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.record.clock import COMPLETE, OPEN, StepClock
 
 is_compiling = torch.compiler.is_compiling
+is_grad_enabled = torch.is_grad_enabled
 
 
 class Watcher:
@@ -83,9 +84,6 @@ class Watcher:
         self.sketches, self.inputs = sketches, inputs
         sketches.rings = inputs.rings = self.rings
         reader = GradientReader(self.rings, sketches, guard)
-        self._inputs_seen = guard.wrap("inputs", inputs.seen)
-        self._inputs_taken = guard.wrap("inputs", inputs.take)
-        self._inputs_looked_at = guard.wrap("inputs", inputs.look_again)
         self._read = guard.wrap("gradients", reader.read)
         self._read_clipped = guard.wrap("gradients", reader.read_clipped)
         self.read_rates = guard.wrap("learning rate", self._read_rates_now)
@@ -98,7 +96,7 @@ class Watcher:
     # ---- setting and removing hooks ------------------------------------------------------------
 
     def attach(self) -> None:
-        """Sets every hook."""
+        """Sets every hook; again, where `detach` has taken them off."""
         scripting.hide_hooks()
         for watched in self.optimizers:
             before = self.guard.hook("optimizer", partial(self._before_step, watched), is_compiling)
@@ -140,6 +138,8 @@ class Watcher:
         if not forward.takes_hooks(first):
             return
         self._forward_handle = first.register_forward_pre_hook(forward.ForwardHook(seen), with_kwargs=True)
+        if self._first_told:
+            return
         inside = self.guard.wrap("precision", self._forward_inside)
         for module in forward.called_in_python(first):
             # Autocast may be entered inside the model's own forward: look from within, once.
@@ -149,7 +149,7 @@ class Watcher:
     # ---- forward and backward ------------------------------------------------------------------
 
     def _forward(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not torch.is_grad_enabled():
+        if not is_grad_enabled():
             return
         if self.backward_seen:
             self.after_backward()
@@ -160,7 +160,7 @@ class Watcher:
             self._forward_counted = True
             self._pending_samples += forward.leading_size(args, kwargs) or 0
         if not self.inputs.is_useless:
-            self._inputs_seen(self.clock.step + (self.clock.phase is COMPLETE), args, kwargs)
+            self.inputs.seen(self.clock.step + (self.clock.phase is COMPLETE), args, kwargs)
 
     def _forward_inside(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._first_told:
@@ -202,7 +202,7 @@ class Watcher:
         if self.first_is_a_guess and self._steps_again(watched):
             self._first = watched.index
             self.complete()
-        part = self._part_for_work(watched)
+        part = self.attempt.optimizers[watched.index] if self.clock.phase is OPEN else self._part_for_work(watched)
         part.num_calls += 1
         reading = part.reading
         if reading is not None and (part.user_unscaled or reading.point == "clip"):
@@ -218,7 +218,7 @@ class Watcher:
             if callable(closure) and self.inside_scaler_step is None:
                 return self._with_closure(watched, closure, args, kwargs)
         if reading is None or part.num_calls > 1:
-            self.read_gradients(watched, "step", "maybe")
+            self._read(self.attempt, self.clock.step, watched, "step", "maybe")
         return None
 
     def _with_closure(
@@ -323,10 +323,10 @@ class Watcher:
         point: Point,
         clipped: Literal["no", "maybe"],
         grad_scale: torch.Tensor | None = None,
-        always: bool = False,
+        held_back: bool = False,
     ) -> None:
         """Notes an optimizer's gradients as they are now in the current attempt."""
-        self._read(self.attempt, self.clock.step, watched, point, clipped, grad_scale, always)
+        self._read(self.attempt, self.clock.step, watched, point, clipped, grad_scale, held_back)
 
     def _before_clipping(self, tensors: list[torch.Tensor]) -> None:
         if self.backward_seen:
@@ -345,7 +345,7 @@ class Watcher:
         if isinstance(loss, float) and not math.isfinite(loss):
             attempt.notable = True
             if self.clock.phase is COMPLETE:
-                self._inputs_looked_at(attempt)
+                self.inputs.look_again(attempt)
             if attempt.judged:
                 self._judge_loss(attempt)
             elif self.clock.phase is COMPLETE:
@@ -416,8 +416,9 @@ class Watcher:
         if self._pending_samples:
             attempt.inferred_samples, self._pending_samples = self._pending_samples, 0
         self._forward_counted = False
-        if self.inputs.has_seen:
-            self._inputs_taken(attempt, anyway=attempt.notable and attempt.is_bad())
+        self.inputs.take(attempt, anyway=attempt.notable and attempt.is_bad())
+        if attempt.completed_ns >= self.sketches.interval.overdue_ns:
+            self.sketches.interval.is_overdue = True
         if not self.order.complete:
             self.order.settle()
         if not self._settled_in:
@@ -461,4 +462,6 @@ class Watcher:
         self.closed.add(attempt)
 
     def _new_attempt(self) -> Attempt:
-        return Attempt([OptimizerAttempt() for _ in self.optimizers], [ScalerAttempt() for _ in self.scalers])
+        # Almost always one and none: a comprehension is a call, and this is every step's.
+        optimizers = [OptimizerAttempt() for _ in self.optimizers] if len(self.optimizers) > 1 else [OptimizerAttempt()]
+        return Attempt(optimizers, [ScalerAttempt() for _ in self.scalers] if self.scalers else [])

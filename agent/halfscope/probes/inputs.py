@@ -50,8 +50,8 @@ class InputReading:
 
 
 class InputBatch:
-    """The tensors of one forward call, held weakly. Made at every step, and mostly not looked at: so which of them are
-    floating-point numbers is found out only then."""
+    """The tensors of one forward call, held weakly. Mostly they are not looked at: so which of them are floating-point
+    numbers is found out only then."""
 
     __slots__ = ("_held",)
 

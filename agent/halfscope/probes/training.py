@@ -14,4 +14,5 @@ SERIES = (
     SeriesSpec(name="throughput.samples_per_s", unit="samples/s", reduction="sum"),
     SeriesSpec(name="throughput.tokens_per_s", unit="tokens/s", reduction="sum"),
     SeriesSpec(name="halfscope.cost_share", unit="share", reduction="max"),
+    SeriesSpec(name="halfscope.sketch_every", unit="steps", kind="state"),
 )

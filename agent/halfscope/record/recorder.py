@@ -102,6 +102,8 @@ class Recorder:
         """Use `open`."""
         self.place = place
         self.num_failed_writes = 0
+        self.packing_ns = 0
+        """Processor time that the journal thread has spent on sketches."""
         self._start = encode(start)
         self._ring = Ring()
         self._backlog = Backlog()
@@ -308,9 +310,7 @@ class Recorder:
             elif isinstance(item, _Mark):
                 self._backlog.mark(item.written.set)
             elif isinstance(item, SketchFrame):
-                self._num_sketch_bytes_out += item.num_bytes
-                for record in item.records(self._layers):
-                    self._backlog.append(encode(record), num_sketches=len(record.lids) // 4)
+                self._pack(item)
             else:
                 assert isinstance(item, Declare | Layers | Event | Facts | End)
                 self._backlog.append(encode(item))
@@ -323,6 +323,13 @@ class Recorder:
         if num_rows:
             counts = {"rows": num_rows, "points": num_points}
             self._backlog.append(Gap(reason="memory ring full", time_us=_now_us(), counts=counts))
+
+    def _pack(self, frame: SketchFrame) -> None:
+        began_ns = time.thread_time_ns()
+        self._num_sketch_bytes_out += frame.num_bytes
+        for record in frame.records(self._layers):
+            self._backlog.append(encode(record), num_sketches=len(record.lids) // 4)
+        self.packing_ns += time.thread_time_ns() - began_ns
 
     def _encode_rows(self, rows: list[Row]) -> None:
         try:

@@ -160,7 +160,7 @@ def test_exports_what_an_independent_reading_sees_and_changes_no_bit(
     twin.train()
     seen = twin.reading
     training = Training(precision, loop, clipped, kind, reads=False)
-    watching(training.model, training.optimizer, training.scaler)
+    watching(training.model, training.optimizer, training.scaler, every=10)
     training.train()
     recorded = watching.read()
 

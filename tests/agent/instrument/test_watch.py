@@ -50,6 +50,8 @@ def made(net: Net) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
         ({"config": object()}, TypeError, r"for argparse: config=vars\(args\)"),
         ({"every": 0}, ValueError, "every is 0; expected at least 1"),
         ({"every": 1.5}, TypeError, "every is 1.5; expected a whole number"),
+        ({"budget_share": 0}, ValueError, "budget_share is 0; expected a share of step time above 0 and up to 1"),
+        ({"budget_share": True}, TypeError, "budget_share is True; expected a share"),
         ({"start_step": -1}, ValueError, "start_step is -1; expected at least 0"),
         ({"start_step": 2**60}, ValueError, "expected at most 4503599627370496"),
         ({"run_id": "../../etc"}, ValueError, "run_id is '../../etc'; expected 16 characters"),
