@@ -144,7 +144,7 @@ class Lane:
             member.columns = {key: parts for key, parts in member.columns.items() if parts}
         columns, late = [], []
         for found in by_series.values():
-            whole = found[0][1] if len(self._members) == 1 else _reduced(sorted(found, key=lambda pair: pair[0]))
+            whole = found[0][1] if len(self._members) == 1 else reduced(sorted(found, key=lambda pair: pair[0]))
             if int(whole.step[0]) <= self._judged:
                 at = int(np.searchsorted(whole.step, self._judged, "right"))
                 late.append(_part(whole, slice(0, at)))
@@ -243,7 +243,7 @@ def _joined(parts: Sequence[Column]) -> Column:
     )
 
 
-def _reduced(found: Iterable[tuple[int, Column]]) -> Column:
+def reduced(found: Iterable[tuple[int, Column]]) -> Column:
     """One value per step of several ranks' values, as the series says."""
     columns = [column for _, column in found]
     whole = _joined(columns)
@@ -256,20 +256,20 @@ def _reduced(found: Iterable[tuple[int, Column]]) -> Column:
     with np.errstate(invalid="ignore", over="ignore"):
         match whole.series.reduction:
             case "sum":
-                reduced = np.add.reduceat(value, starts)
+                result = np.add.reduceat(value, starts)
             case "mean":
-                reduced = np.add.reduceat(value, starts) / sizes
+                result = np.add.reduceat(value, starts) / sizes
             case "min":
-                reduced = np.minimum.reduceat(value, starts)
+                result = np.minimum.reduceat(value, starts)
             case "max":
-                reduced = np.maximum.reduceat(value, starts)
+                result = np.maximum.reduceat(value, starts)
             case _:
-                reduced = value[starts + sizes - 1]
+                result = value[starts + sizes - 1]
     return replace(
         whole,
         step=step[starts],
         time_us=np.maximum.reduceat(whole.time_us[order], starts),
-        value=reduced,
+        value=result,
     )
 
 

@@ -19,6 +19,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+FEW = 64
+"""Numbers that are quickly gone through one by one."""
+
 Phase = Literal["idle", "pending", "firing"]
 Change = Literal["pending", "dropped", "fired", "resolved"]
 
@@ -84,9 +87,11 @@ class Machine:
         not_bad = ~bad
         not_still = not_bad if still is bad else ~still
         at, end = 0, signed.size
+        # In a long block most of what crosses does not last: the rest need not be looked at one by one.
+        lasting = _lasting(bad, judged, hold) if end > FEW and (hold.steps or hold.seconds) else None
         while at < end:
             if self.phase == "idle":
-                at = _next(bad, at)
+                at = _next(bad, at) if lasting is None else _from(lasting, at, end)
                 if at == end:
                     return
                 self._begin(judged, at, attempt)
@@ -150,6 +155,23 @@ def _next(flags: Bools, at: int) -> int:
         return flags.size
     place = at + int(flags[at:].argmax())  # stops at the first
     return place if flags[place] else flags.size
+
+
+def _from(places: Ints, at: int, end: int) -> int:
+    """The first of these places that is not before `at`."""
+    index = int(np.searchsorted(places, at))
+    return int(places[index]) if index < places.size else end
+
+
+def _lasting(bad: Bools, judged: Judged, hold: Span) -> Ints:
+    """Where those stretches begin that last as long as asked, or reach the end."""
+    edges = np.flatnonzero(np.diff(bad, prepend=False, append=False))
+    starts, ends = edges[::2], edges[1::2]
+    if hold.seconds:
+        lasts = judged.time_us[ends - 1] - judged.time_us[starts] >= int(hold.seconds * 1e6)
+    else:
+        lasts = judged.step[ends - 1] - judged.step[starts] >= (hold.steps or 0)
+    return starts[lasts | (ends == bad.size)]
 
 
 def _held(judged: Judged, at: int, since_step: int, since_us: int, span: Span) -> int:

@@ -8,7 +8,7 @@ rules that ask for the same numbers share one node, and a rule that is idle and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,8 @@ class RuleOnNode:
         return self._mask[1]
 
 
+Observer = Callable[[Ints, Floats, Sequence[str]], None]
+"""Is shown the numbers that can be judged: their steps, [N, G] of them, and the names of layers."""
 Happened = tuple[RuleOnNode, str, Machine, Change]
 """(rule, layer, its machine as it stands just then, what happened)."""
 
@@ -78,6 +80,7 @@ class Node:
         self._last_step = -1
         self._last_us = 0
         self._names: Sequence[str] = ()
+        self.observe: Observer | None = None
         self._recent: deque[tuple[Ints, Floats]] = deque()
         """Newest numbers, at least as many as evidence takes; [N] or [N, L]."""
 
@@ -113,6 +116,9 @@ class Node:
         full = 0
         if self._needs_window:
             full = int(np.searchsorted(key_N, full_from(self._shape, self._first_key)))
+        if self.observe is not None:
+            from_ = 0 if all(on.judges_early for on in self.rules) else full
+            self.observe(step_N[from_:], compared[from_:], names)
         if self.by_layer:
             self._names = names
             yield from self._judge_layers(step_N, time_N, compared, full, names, attempt)

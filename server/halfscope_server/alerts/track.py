@@ -17,7 +17,7 @@ from halfscope_server.alerts.aggregations import aggregations
 from halfscope_server.alerts.block import Block
 from halfscope_server.alerts.machine import Levels, Machine
 from halfscope_server.alerts.metrics.base import Found, Labels, LayerSamples, Memory, Source
-from halfscope_server.alerts.node import Happened, Node, RuleOnNode
+from halfscope_server.alerts.node import Happened, Node, Observer, RuleOnNode
 from halfscope_server.alerts.rule import Rule
 from halfscope_server.alerts.types import Samples
 
@@ -36,16 +36,24 @@ def spec_of(rule: Rule) -> Spec:
 class Track:
     """See the module."""
 
-    def __init__(self, metric: str, lane: LaneKey, rules: Sequence[tuple[Rule, int]], baseline: Baseline) -> None:
+    def __init__(
+        self,
+        metric: str,
+        lane: LaneKey,
+        rules: Sequence[tuple[Rule, int]],
+        baseline: Baseline,
+        observe: Observer | None = None,
+    ) -> None:
         """
         Args:
             metric: a derived metric's id, or the name of a series.
             rules: those about it in this lane, with their versions.
             baseline: see `RunEvaluator`.
+            observe: is shown all compared numbers.
         """
         self.metric, self.lane = metric, lane
         self._derived = catalog.find(metric)
-        self._rules, self._baseline = rules, baseline
+        self._rules, self._baseline, self._observe = rules, baseline, observe
         self._references: dict[str, float | None] = {}
         self._nodes: dict[tuple[Spec, Labels], Node] = {}
         self.memory: Memory = {}
@@ -61,6 +69,10 @@ class Track:
             for on in node.rules:
                 for layer, machine in on.machines.items():
                     yield on, node.labels, layer, machine
+
+    def samples(self, block: Block) -> Found:
+        """The metric's numbers of a block, judged by nobody."""
+        return self._source.feed(block)
 
     def feed(self, block: Block, attempt: int) -> Iterator[tuple[Node, Happened]]:
         """Judge a block."""
@@ -90,6 +102,11 @@ class Track:
             for on in node.rules:
                 on.machines.clear()
 
+    def mute(self) -> None:
+        """Judge no more, but go on showing the compared numbers."""
+        for node in self._nodes.values():
+            node.rules = []
+
     def missing_baselines(self) -> dict[str, str]:
         """Rules that cannot be evaluated, and why."""
         return {
@@ -117,6 +134,7 @@ class Track:
             reference = np.nan
         node = Node(first, dict(labels), by_layer=by_layer, reference=reference)
         node.rules = [self._on(rule, version) for rule, version in rules]
+        node.observe = self._observe
         self._nodes[spec, labels] = node
         return node
 

@@ -63,7 +63,7 @@ METRICS = (
         text="1 in a step whose input batch held NaN or Inf that the step did not cope with; else 0. Batches are looked"
         " at now and then, and wherever a step was not finite.",
         make=_NonFinite,
-        inputs=Wanted(series=frozenset({"opt.steps", "loss"}), events=frozenset({"input_nonfinite"})),
+        inputs=Wanted(series=frozenset({"opt.steps"}), events=frozenset({"input_nonfinite"})),
         unit="share",
         counts=True,
         panel="loss",

@@ -144,7 +144,7 @@ METRICS = (
         title="loss is NaN or Inf",
         text="1 in a step whose loss is NaN or infinite, whether or not anything of it reached a weight; else 0.",
         make=_NonFinite,
-        inputs=Wanted(series=frozenset({"opt.steps", "loss"}), events=frozenset({"loss_nonfinite"})),
+        inputs=Wanted(series=frozenset({"loss"}), events=frozenset({"loss_nonfinite"})),
         unit="share",
         counts=True,
         panel="loss",

@@ -20,9 +20,7 @@ from halfscope_server.store.update_types import Wanted
 
 Bools = NDArray[np.bool_]
 
-INPUTS = Wanted(
-    series=frozenset({"opt.steps", "loss"}), events=frozenset({"skip", "loss_nonfinite", "nonfinite_applied"})
-)
+INPUTS = Wanted(series=frozenset({"opt.steps"}), events=frozenset({"skip", "loss_nonfinite", "nonfinite_applied"}))
 EXPECTED = tuple(SKIP_CLASSES.index(name) for name in ("settling", "probe"))
 """Skips that a healthy scaler makes."""
 

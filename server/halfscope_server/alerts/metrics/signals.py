@@ -58,7 +58,7 @@ def _metric(name: str, title: str, text: str, begins: str, ends: str = "") -> Me
         title=title,
         text=text,
         make=functools.partial(_Signal, begins=begins, ends=ends),
-        inputs=Wanted(series=frozenset({"opt.steps", "loss"}), events=events),
+        inputs=Wanted(series=frozenset({"opt.steps"}), events=events),
         aggregations=("last",),
         counts=True,
         kind="flag",

@@ -185,7 +185,8 @@ class _Underflow(_Frames):
         if np.ptp(level) >= SCALE_STEP_LOG2:
             return np.ones(n.size, np.bool_)
         # What is not finite is not lost, and says nothing about room.
-        return np.logical_not(_room(near, nonzero) & (nonzero + zeros == n))
+        lost_nothing: NDArray[np.bool_] = _room(near, nonzero) & (nonzero + zeros == n)
+        return ~lost_nothing
 
     def save(self) -> None:
         """Into the memory: called when a state is asked for."""
