@@ -212,12 +212,8 @@ class _Bins:
     def shown(self) -> tuple[list[int], list[Json], list[Json]]:
         """(first steps of the stretches that have any, smallest, largest)."""
         at = np.flatnonzero(np.isfinite(self._low))
-        steps: list[int] = (self._first + at * self._width).tolist()
-        return (
-            steps,
-            [json_number(v) for v in self._low[at].tolist()],
-            [json_number(v) for v in self._high[at].tolist()],
-        )
+        low, high = ([json_number(v) for v in values[at].tolist()] for values in (self._low, self._high))
+        return (self._first + at * self._width).tolist(), low, high
 
 
 def _of_run(view: RunView, rule: Rule, baseline: Baseline, width_px: int) -> tuple[BacktestRun, list[int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +75,7 @@ class History:
             return
         marks = self._marks_of(part)
         edges = [*range(span[0], span[1] + 1, ROWS), span[1] + 1]
-        for low, high in zip(edges, edges[1:], strict=False):
+        for low, high in pairwise(edges):
             is_last = high == edges[-1]
             columns = [_between(column, low, high) for column in part.columns]
             inside = {kind: _marks_between(found, low, None if is_last else high) for kind, found in marks.items()}

@@ -171,7 +171,8 @@ def _lasting(bad: Bools, judged: Judged, hold: Span) -> Ints:
         lasts = judged.time_us[ends - 1] - judged.time_us[starts] >= int(hold.seconds * 1e6)
     else:
         lasts = judged.step[ends - 1] - judged.step[starts] >= (hold.steps or 0)
-    return starts[lasts | (ends == bad.size)]
+    result: Ints = starts[lasts | (ends == bad.size)]
+    return result
 
 
 def _held(judged: Judged, at: int, since_step: int, since_us: int, span: Span) -> int:
