@@ -257,6 +257,7 @@ def _judge(track: Track, history: History, part: Part, seen: _Seen) -> None:
             seen.happened(*happened)
             if seen.count >= MAX_COUNTED:
                 track.mute()
+                break
 
 
 def _close(track: Track, seen: _Seen, span: tuple[int, int] | None) -> None:
