@@ -1,11 +1,11 @@
 """A process that sends one message through Apprise, and can do nothing else.
 
-Apprise opens its connections in over a hundred modules. So it runs in a process of its own, which the server ends when
-it takes too long, and which refuses, by Python's own audit events, what a message needs not: connections to addresses
-that were not looked up through the guard, other programs, writing files, reading files but code and certificates. Must
-not import more of the server than the guard, and nothing imports this. Invariants: what is refused fails closed, also
-for a plugin nobody here has heard of; no redirect is followed, no proxy used, and no answer read beyond a limit;
-stdout gets one JSON object that holds no secret.
+Apprise opens its connections in over a hundred modules. So it runs in a process of its own, which ends when it takes
+too long, and which refuses, by Python's own audit events, what a message needs not: connections to addresses that were
+not looked up through the guard, other programs, writing files, reading files but code and certificates. Must not import
+more of the server than the guard, and nothing imports this. Invariants: what is refused fails closed, also for a plugin
+nobody here has heard of; no redirect is followed, no proxy used, and no answer read beyond a limit; stdout gets one
+JSON object that holds no secret.
 
     python -I -m halfscope_server.alerts.apprise_process < request.json > result.json
 """
@@ -19,6 +19,7 @@ import resource
 import socket
 import ssl
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -103,6 +104,9 @@ def main() -> None:
     if plugin is None or isinstance(plugin, dict):
         return _say(error="Apprise cannot read this address")
     plugin.overflow_mode = apprise.OverflowMode.TRUNCATE
+    end = threading.Timer(request["send_s"], _end, (f"no answer within {request['send_s']:g} s",))
+    end.daemon = True
+    end.start()
     sender = apprise.Apprise(asset=asset)
     sender.add(plugin)
     failure = ""
@@ -124,6 +128,13 @@ def main() -> None:
         answers=watch.answers,
         service=str(plugin.service_name),
     )
+
+
+def _end(error: str) -> None:
+    """From another thread than the one that waits, which nothing else would wake."""
+    _say(error=error)
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def _say(*, ok: bool = False, error: str = "", refused: str = "", answers: Any = (), service: str = "") -> None:

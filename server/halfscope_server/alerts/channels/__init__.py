@@ -59,7 +59,7 @@ def send(row: ChannelRow, message: Message, reach: Reach) -> Outcome:
     values = {str(name): str(value) for name, value in {**row.options, **row.secrets}.items()}
     if wrong := check(channel, values):
         return Outcome(ok=False, text="; ".join(wrong.values()), may_retry=False)
-    outcome = channel.send(values, message, reach)
+    outcome = channel.send({field.name: "" for field in channel.fields} | values, message, reach)
     text = scrub(outcome.text, map(str, row.secrets.values()))
     return Outcome(
         ok=outcome.ok,

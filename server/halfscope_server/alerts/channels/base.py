@@ -67,8 +67,13 @@ class Channel(Protocol):
         """What is wrong beyond each field's pattern, by field; called when those are met."""
 
     def send(self, values: Mapping[str, str], message: Message, reach: Reach) -> Outcome:
-        """Send a message once; blocks for at most `reach.send_s` and a name look-up. Raises nothing that is
-        foreseen."""
+        """Send a message once; blocks for at most `reach.send_s`, a name look-up and the start of a process.
+
+        Args:
+            values: one for every field, empty where there is none; `check` found nothing wrong.
+            message: what to say.
+            reach: what may be connected to, and for how long.
+        """
 
 
 def check(channel: Channel, values: Mapping[str, str]) -> dict[str, str]:

@@ -22,8 +22,8 @@ from halfscope_server.alerts.notification import Message
 from halfscope_server.alerts.posting import Outcome, judged
 
 MODULE = "halfscope_server.alerts.apprise_process"
-START_S = 15.0
-"""What starting Python and loading Apprise may take besides sending, on a busy machine."""
+START_S = 30.0
+"""What starting Python and loading Apprise may take besides sending, on a busy machine; a second on an idle one."""
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 """Of the environment. Proxies are not among them, nor anything of the server's."""
 _MENTION = re.compile(r"@(?=\w)")
@@ -54,6 +54,7 @@ class AppriseChannel:
             "title": quiet(message.title),
             "text": quiet(message.text),
             "type": "success" if message.is_resolved else _TYPES[message.severity],
+            "send_s": reach.send_s,
             "allow_private": reach.policy.allow_private,
             "networks": [str(network) for network in reach.policy.allow_networks],
         }
@@ -71,7 +72,7 @@ class AppriseChannel:
             )
             result = json.loads(done.stdout)
         except subprocess.TimeoutExpired:
-            return Outcome(ok=False, text=f"{self.title} took longer than {reach.send_s:g} s and was ended")
+            return Outcome(ok=False, text="the process that sends through Apprise took too long and was ended")
         except (OSError, ValueError):
             return Outcome(ok=False, text="the process that sends through Apprise ended without a result")
         return _outcome(result, self.title)
