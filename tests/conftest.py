@@ -23,6 +23,9 @@ from halfscope_server.store.store import Store
 
 from tests.helpers.ports import free_port
 
+# Asked of Triton when it is first imported, by whatever that is: kernels run in its interpreter, for want of a device.
+os.environ["TRITON_INTERPRET"] = "1"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresServer:

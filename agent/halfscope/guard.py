@@ -22,6 +22,14 @@ R = TypeVar("R")
 logger = logging.getLogger("halfscope")
 
 
+def tried(function: Callable[[], R]) -> R | Exception:
+    """What a function returns, or the exception that it raised: for what a machine may lack, and has a substitute."""
+    try:
+        return function()
+    except Exception as error:  # noqa: BLE001 - what is missing may show itself by any exception
+        return error
+
+
 class Guard:
     """Wraps callbacks of named probes; measures them, and takes out a probe that failed."""
 

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import torch
 
+from halfscope.kernels.events import ArrivalEvent
+
 
 class DoneEvent(Protocol):
     """The part of `torch.cuda.Event` that is used."""
@@ -84,17 +86,18 @@ class DeviceRing:
             width: numbers one attempt can hold.
             depth: how many attempts the host may run ahead before numbers are left out.
             pinned: page-locked host memory; only such copies are asynchronous.
-            make_event: how a row's arrival is known; by default `torch.cuda.Event`.
+            make_event: how a row's arrival is known; by default a CUDA event.
             capturing: whether a CUDA graph is being captured on the current stream.
         """
         self.width, self.depth = width, depth
         self.host = torch.zeros(depth, width, dtype=torch.float64, pin_memory=pinned)
+        self.capturing = capturing or torch.cuda.is_current_stream_capturing
+        """Whether a CUDA graph is being captured on the current stream."""
         self._rows = torch.zeros(depth, width, dtype=torch.float64, device=device).unbind(0)
         self._host_rows = self.host.unbind(0)
         self.num_dropped = 0
         """Values left out because the row was full or the host too far ahead."""
-        self._make_event: Callable[[], RecordedEvent] = make_event or torch.cuda.Event
-        self._capturing = capturing or torch.cuda.is_current_stream_capturing
+        self._make_event: Callable[[], RecordedEvent] = make_event or ArrivalEvent
         self._row = 0
         self._used = 0
         self._in_flight: set[int] = set()
@@ -102,26 +105,32 @@ class DeviceRing:
     def put(self, values: torch.Tensor) -> Slot | None:
         """Queues a copy of some numbers into the current attempt's row; None where there is no room or a graph is
         captured."""
-        if self._capturing():
+        place = self.reserve(values.numel())
+        if place is None:
             return None
-        count = values.numel()
-        if self._row in self._in_flight or self._used + count > self.width:
-            self.num_dropped += count
-            return None
-        start = self._used
-        self._used += count
         was_enabled = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
             # One launch; converts to float64 on the way.
-            torch._foreach_copy_([self._rows[self._row].narrow(0, start, count)], [values.reshape(-1)])
+            torch._foreach_copy_([place[1]], [values.reshape(-1)])
         finally:
             torch._C._set_grad_enabled(was_enabled)
-        return Slot(self, self._row, start, count)
+        return place[0]
+
+    def reserve(self, count: int) -> tuple[Slot, torch.Tensor] | None:
+        """Room in the current attempt's row for what the caller queues, and what it is read by; None as of `put`."""
+        if self.capturing():
+            return None
+        start = self._used
+        if self._row in self._in_flight or start + count > self.width:
+            self.num_dropped += count
+            return None
+        self._used = start + count
+        return Slot(self, self._row, start, count), self._rows[self._row].narrow(0, start, count)
 
     def seal(self) -> Flight | None:
         """Sends the current row on its way and turns to the next; None where nothing is in it."""
-        if not self._used or self._capturing():
+        if not self._used or self.capturing():
             return None
         row, used = self._row, self._used
         self._host_rows[row].narrow(0, 0, used).copy_(self._rows[row].narrow(0, 0, used), non_blocking=True)

@@ -86,13 +86,15 @@ class GradientReader:
             part.clipped_norms = [slot for _, slot in self._capture(grads)]
 
     def _capture(self, grads: Sequence[torch.Tensor]) -> list[tuple[Sequence[int], Slot]]:
+        if len(set(map(torch.Tensor.get_device, grads))) == 1:
+            slot = self._rings.norms(grads)
+            return [] if slot is None else [(range(len(grads)), slot)]
         by_device: dict[torch.device, list[int]] = {}
         for at, grad in enumerate(grads):
             by_device.setdefault(grad.device, []).append(at)
         captured: list[tuple[Sequence[int], Slot]] = []
         for positions in by_device.values():
-            norms = gradients.capture([grads[at] for at in positions])
-            slot = None if norms is None else self._rings.put(norms)
+            slot = self._rings.norms([grads[at] for at in positions])
             if slot is not None:
                 captured.append((positions, slot))
         return captured

@@ -1,6 +1,7 @@
 """Values that hooks come across, on the host at once or on their way from a device.
 
-Owns the device rings of a run, one per device. Invariant: asking for a value never waits for a device.
+Owns the device rings and the kernels of a run, one of each per device. Invariant: asking for a value never waits for a
+device.
 """
 
 from __future__ import annotations
@@ -9,12 +10,19 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from halfscope.guard import tried
 from halfscope.instrument.attempt import Value
 from halfscope.instrument.device import DeviceRing, Flight, Slot
-from halfscope.probes.sketches import DeviceSketcher
+from halfscope.kernels.fused import FusedPass, load
+from halfscope.probes import gradients
+from halfscope.probes.device_sketches import DeviceSketcher
 
 SPARE_WIDTH = 96
-"""Room per attempt for what is not a layer: losses, flags, scales, learning rates, logged tensors."""
+"""Room per attempt for what is not a layer's norm: losses, flags, scales, learning rates, logged tensors."""
+
+MAX_REASON = 300
+
+MakeSketcher = Callable[[torch.device, Sequence[int], bool, FusedPass | None], DeviceSketcher | None]
 
 
 def make_ring(device: torch.device, width: int) -> DeviceRing | None:
@@ -22,9 +30,20 @@ def make_ring(device: torch.device, width: int) -> DeviceRing | None:
     return DeviceRing(device, width) if device.type == "cuda" else None
 
 
-def make_sketcher(device: torch.device, num_elements: Sequence[int], has_double: bool) -> DeviceSketcher | None:
+def make_sketcher(
+    device: torch.device, num_elements: Sequence[int], has_double: bool, fused: FusedPass | None
+) -> DeviceSketcher | None:
     """Likewise for sketches: only of gradients on CUDA's devices."""
-    return DeviceSketcher(device, num_elements, has_double=has_double) if device.type == "cuda" else None
+    if device.type != "cuda":
+        return None
+    return DeviceSketcher(device, num_elements, has_double=has_double, fused=fused)
+
+
+def make_fused(device: torch.device) -> FusedPass | None:
+    """Likewise for kernels: only on CUDA's devices, and never while a graph is being captured."""
+    if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        return None
+    return load(device)
 
 
 def in_host_memory(tensor: torch.Tensor) -> bool:
@@ -41,20 +60,25 @@ class Rings:
         *,
         make: Callable[[torch.device, int], DeviceRing | None] = make_ring,
         on_host: Callable[[torch.Tensor], bool] = in_host_memory,
-        make_sketcher: Callable[[torch.device, Sequence[int], bool], DeviceSketcher | None] = make_sketcher,
+        make_sketcher: MakeSketcher = make_sketcher,
+        make_fused: Callable[[torch.device], FusedPass | None] = make_fused,
     ) -> None:
         """
         Args:
-            num_layers: how many gradient norms an attempt has.
+            num_layers: how many gradients there are. An attempt reads the norm of each, and again behind clipping.
             make: the ring of a device, given its width; None where the device has no way to deliver later.
             on_host: whether a tensor can be read at once.
-            make_sketcher: what sketches gradients on a device, given how many elements each layer has and whether some
-                are float64; None where nothing can.
+            make_sketcher: what sketches gradients on a device, given how many elements each layer has, whether some are
+                float64, and the kernels; None where nothing can.
+            make_fused: the kernels of a device.
         """
         self.on_host = on_host
         self.make_sketcher = make_sketcher
-        self._make = make
-        self._width = num_layers + SPARE_WIDTH
+        self._make, self._make_fused = make, make_fused
+        self._width = 2 * num_layers + SPARE_WIDTH
+        self._fused: dict[torch.device, FusedPass | None] = {}
+        self.stock_because = ""
+        """Why gradients on a device are read by stock operations; empty where kernels of ours read them."""
         self._rings: dict[torch.device, DeviceRing | None] = {}
         self.used = False
         """A value went into a ring since the last `seal`."""
@@ -77,10 +101,45 @@ class Rings:
             self.used = True
         return slot
 
+    def norms(self, grads: Sequence[torch.Tensor]) -> Slot | None:
+        """The L2 norm of each of some gradients on one device, to be read later."""
+        device = grads[0].device
+        ring = self._ring(device)
+        if ring is None or ring.capturing():
+            return None
+        fused = self._fused.get(device)
+        work = None if fused is None else fused.find(grads)
+        if fused is None or work is None:
+            norms = gradients.capture(grads, fused)
+            return None if norms is None else self.put(norms)
+        place = ring.reserve(len(grads))
+        if place is None:
+            return None
+        fused.norms(work, place[1])
+        self.used = True
+        return place[0]
+
     def prepare(self, device: torch.device) -> None:
         """Allocates a device's ring now, so that nothing is allocated while it trains."""
         if device.type != "cpu":
             self._ring(device)
+
+    def prepare_kernels(self, device: torch.device, parameters: Sequence[torch.Tensor]) -> FusedPass | None:
+        """Compiles and tries the kernels for gradients of some parameters; None where stock operations have to do."""
+        if device not in self._fused:
+            self._fused[device] = self._tried(device, lambda: self._make_fused(device))
+        fused = self._fused[device]
+        if fused is not None:
+            self._tried(device, lambda: fused.prepare(parameters))
+        return self._fused[device]
+
+    def _tried(self, device: torch.device, make: Callable[[], FusedPass | None]) -> FusedPass | None:
+        made = tried(make)
+        if not isinstance(made, Exception):
+            return made
+        self.stock_because = f"{type(made).__name__}: {made}"[:MAX_REASON]
+        self._fused[device] = None
+        return None
 
     def seal(self) -> list[Flight]:
         """Sends the attempt's rows on their way."""

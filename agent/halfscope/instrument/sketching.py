@@ -21,7 +21,9 @@ from halfscope.instrument.records import Records
 from halfscope.instrument.rings import Rings
 from halfscope.instrument.sids import Sids
 from halfscope.instrument.watched import WatchedOptimizer
-from halfscope.probes.sketches import DeviceSketcher, HostSketcher, Measured, SketchFlight, num_stored
+from halfscope.probes.device_sketches import DeviceSketcher, SketchFlight
+from halfscope.probes.sketches import HostSketcher, Measured
+from halfscope.probes.stored import num_stored
 from halfscope.sketch import Sketch
 from halfscope.wire.messages import Layer
 
@@ -212,7 +214,10 @@ class _OnDevice:
         here = [parameter for parameter in parameters if parameter.device == device]
         self._slots = {id(parameter): slot for slot, parameter in enumerate(here)}
         has_double = any(parameter.dtype is torch.float64 for parameter in here)
-        self.sketcher: DeviceSketcher | None = rings.make_sketcher(device, list(map(num_stored, here)), has_double)
+        fused = rings.prepare_kernels(device, here)
+        self.sketcher: DeviceSketcher | None = rings.make_sketcher(
+            device, list(map(num_stored, here)), has_double, fused
+        )
 
     def is_of(self, parameters: Sequence[torch.Tensor]) -> bool:
         """Whether it was made for these."""

@@ -17,7 +17,7 @@ from halfscope.instrument.attempt import host
 from halfscope.instrument.device import DeviceRing, Slot
 from halfscope.instrument.rings import Rings
 from halfscope.probes import gradients
-from halfscope.probes.sketches import DeviceSketcher
+from halfscope.probes.device_sketches import DeviceSketcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 Net = Callable[[], torch.nn.Sequential]
@@ -46,7 +46,7 @@ def late_ring(device: torch.device, width: int, depth: int = 64) -> DeviceRing:
     return DeviceRing(device, width, depth, pinned=False, make_event=Later, capturing=lambda: False)
 
 
-def late_sketcher(device: torch.device, num_elements: Sequence[int], has_double: bool) -> DeviceSketcher:
+def late_sketcher(device: torch.device, num_elements: Sequence[int], has_double: bool, fused: Any) -> DeviceSketcher:
     return DeviceSketcher(
         device, num_elements, has_double=has_double, pinned=False, make_event=Later, capturing=lambda: False
     )
@@ -136,7 +136,7 @@ def fake_ring(device: torch.device, width: int) -> DeviceRing:
     return DeviceRing(device, width, pinned=True, make_event=lambda: Later(10**9), capturing=lambda: False)
 
 
-def fake_sketcher(device: torch.device, num_elements: Sequence[int], has_double: bool) -> DeviceSketcher:
+def fake_sketcher(device: torch.device, num_elements: Sequence[int], has_double: bool, fused: Any) -> DeviceSketcher:
     return DeviceSketcher(
         device, num_elements, has_double=has_double, make_event=lambda: Later(10**9), capturing=lambda: False
     )

@@ -15,7 +15,7 @@ from halfscope.instrument import watcher as watcher_module
 from halfscope.instrument.device import DeviceRing
 from halfscope.instrument.rings import Rings
 from halfscope.instrument.sketching import BAD_IN_A_ROW
-from halfscope.probes.sketches import DeviceSketcher
+from halfscope.probes.device_sketches import DeviceSketcher
 
 Net = Callable[[], torch.nn.Sequential]
 
@@ -42,7 +42,7 @@ def late_ring(device: torch.device, width: int) -> DeviceRing:
     return DeviceRing(device, width, pinned=False, make_event=Later, capturing=lambda: False)
 
 
-def late_sketcher(device: torch.device, num_elements: Sequence[int], has_double: bool) -> DeviceSketcher:
+def late_sketcher(device: torch.device, num_elements: Sequence[int], has_double: bool, fused: Any) -> DeviceSketcher:
     return DeviceSketcher(
         device, num_elements, has_double=has_double, depth=64, pinned=False, make_event=Later, capturing=lambda: False
     )
