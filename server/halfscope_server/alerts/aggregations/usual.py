@@ -6,6 +6,7 @@ from the first: so what is kept, and the median, depend on the values alone.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +22,8 @@ class Usual:
     """Running median over the whole past, itself included."""
 
     def __init__(self) -> None:
-        self._kept = np.empty(0)
+        self._kept: list[float] = []
+        self._ordered: list[float] = []
         self._stride = 1
         self._count = 0
         self._median = np.nan
@@ -43,19 +45,28 @@ class Usual:
                 break
             result[done : done + offset] = self._median
             done += offset
-            self._kept = np.append(self._kept, value_N[done])
-            self._median = float(np.median(self._kept))
+            value = float(value_N[done])
+            self._kept.append(value)
+            bisect.insort(self._ordered, value)
+            self._median = self._middle()
             result[done] = self._median
             self._count += offset + 1
             done += 1
-            if self._kept.size >= MAX_KEPT:
-                self._kept = self._kept[::2].copy()
+            if len(self._kept) >= MAX_KEPT:
+                self._kept = self._kept[::2]
+                self._ordered = sorted(self._kept)
                 self._stride *= 2
         return result
 
+    def _middle(self) -> float:
+        half = len(self._ordered) // 2
+        if len(self._ordered) % 2:
+            return self._ordered[half]
+        return (self._ordered[half - 1] + self._ordered[half]) / 2
+
     def state(self) -> dict[str, Any]:
-        return {"kept": self._kept.copy(), "stride": self._stride, "count": self._count, "median": self._median}
+        return {"kept": list(self._kept), "stride": self._stride, "count": self._count, "median": self._median}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._kept, self._stride = state["kept"], state["stride"]
+        self._kept, self._ordered, self._stride = list(state["kept"]), sorted(state["kept"]), state["stride"]
         self._count, self._median = state["count"], state["median"]

@@ -117,9 +117,10 @@ class Sliding:
             ]
         else:
             a, b = int(ends[0]), int(starts[-1])
+            whole = self._dense_blocks if key_N[b - 1] - key_N[a] == b - a - 1 else self._whole_blocks
             parts = [
                 self._within_block(int(blocks[0]), key_N[:a], value_NC[:a]),
-                self._whole_blocks(key_N[a:b], value_NC[a:b]),
+                whole(key_N[a:b], value_NC[a:b]),
                 self._within_block(int(blocks[-1]), key_N[b:], value_NC[b:]),
             ]
         return np.concatenate(parts)
@@ -175,6 +176,24 @@ class Sliding:
         self._current.clear()
         self._current.append(key[last:], value[last:])
         self._carry = running[-1].copy()
+        return result
+
+    def _dense_blocks(self, key_N: Ints, value_NC: Floats) -> Floats:
+        """The same where no step is missing in them: every block has its whole window."""
+        window = self._window
+        first = self._within_block(int(key_N[0]) // window, key_N[:window], value_NC[:window])
+        shape = (key_N.size // window, window) + (() if self._num_channels == 1 else (self._num_channels,))
+        table = value_NC.reshape(shape)
+        running = self._ufunc.accumulate(table, axis=1)
+        onwards = self._ufunc.accumulate(table[:-1, ::-1], axis=1)[:, ::-1]
+        last = table[-1].reshape(window, self._num_channels)
+        self._block = int(key_N[-1]) // window
+        self._current.clear()
+        self._current.append(key_N[-window:], last)
+        self._carry = running[-1, -1].reshape(self._num_channels).copy()
+        running[1:, :-1] = self._ufunc(onwards[:, 1:], running[1:, :-1])
+        result = running.reshape(key_N.size, self._num_channels)
+        result[:window] = first
         return result
 
     def _widen(self, num_channels: int) -> None:

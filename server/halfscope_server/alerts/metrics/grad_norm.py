@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from halfscope_server.alerts.aggregations.quantile import Quantiles
 from halfscope_server.alerts.block import Block
 from halfscope_server.alerts.metrics.base import Found, Labels, Memory, Metric
-from halfscope_server.alerts.metrics.loss import WINDOW, Stages, quantile
+from halfscope_server.alerts.metrics.loss import PARTS, WINDOW, Stages
 from halfscope_server.alerts.types import Samples
 from halfscope_server.store.update_types import Wanted
 
@@ -19,36 +20,36 @@ class _Volatility:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._of: dict[Labels, Stages] = {}
+        self._of: dict[Labels, tuple[Quantiles, Stages]] = {}
         for labels in memory.setdefault("of", {}):
-            self._stages(labels)
+            self._quantiles(labels)
 
     def feed(self, block: Block) -> Found:
         found = {}
         for column in block.named("grad.norm"):
             labels = tuple(sorted(column.series.labels.items()))
-            stages, own = self._stages(labels), self._memory["of"][labels]
+            quantiles, own = self._quantiles(labels), self._memory["of"][labels]
             own.setdefault("first", int(column.step[0]))
             norm = np.where(np.isfinite(column.value), column.value, np.nan)
-            low, middle, high = (stages.feed(name, column.step, norm) for name in ("low", "middle", "high"))
+            low, middle, high = quantiles.feed(column.step, norm).T
             with np.errstate(divide="ignore", invalid="ignore"):
                 full = (column.step - own["first"] >= WINDOW - 1) & (middle > 0)
                 value = np.where(full, (high - low) / middle, np.nan)
             found[labels] = Samples(step=column.step, time_us=column.time_us, value=value)
         return found
 
-    def _stages(self, labels: Labels) -> Stages:
+    def _quantiles(self, labels: Labels) -> Quantiles:
         if labels not in self._of:
-            memory = self._memory["of"].setdefault(labels, {})
-            self._of[labels] = Stages(memory, low=quantile(0.25), middle=quantile(0.5), high=quantile(0.75))
-        return self._of[labels]
+            quantiles = Quantiles(WINDOW, [0.25, 0.5, 0.75], PARTS)
+            self._of[labels] = quantiles, Stages(self._memory["of"].setdefault(labels, {}), quantiles=quantiles)
+        return self._of[labels][0]
 
     def save(self) -> None:
-        for stages in self._of.values():
+        for _, stages in self._of.values():
             stages.save()
 
     def restart(self) -> None:
-        for labels, stages in self._of.items():
+        for labels, (_, stages) in self._of.items():
             stages.restart()
             self._memory["of"][labels].pop("first", None)
 

@@ -5,10 +5,13 @@ Invariant: a loss that is NaN or infinite is counted, and enters nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Protocol
+
 import numpy as np
 
-from halfscope_server.alerts.aggregations.base import Aggregator, Shape
-from halfscope_server.alerts.aggregations.quantile import Quantile
+from halfscope_server.alerts.aggregations.base import Shape
+from halfscope_server.alerts.aggregations.quantile import Quantiles
 from halfscope_server.alerts.aggregations.sums import Mean
 from halfscope_server.alerts.block import Block
 from halfscope_server.alerts.metrics.base import Floats, Found, Ints, Memory, Metric
@@ -18,6 +21,8 @@ from halfscope_server.store.update_types import Wanted
 
 WINDOW = 200
 """Steps that a swing is measured over (docs/numerics.md)."""
+PARTS = 10
+"""How often percentiles are found anew within a window."""
 SMOOTH = 20
 """Steps whose mean the swing without batch noise is of."""
 STARTING_STEPS = 200
@@ -43,18 +48,22 @@ class _NonFinite:
         pass
 
 
-class Stages:
-    """Aggregators one after the other, kept in a metric's memory."""
+class Kept(Protocol):
+    """Something with a state of its own within a metric."""
 
-    def __init__(self, memory: Memory, **makes: Aggregator) -> None:
-        self._memory, self._stages = memory, makes
-        for name, stage in makes.items():
+    def restart(self) -> None: ...
+    def state(self) -> dict[str, Any]: ...
+    def load(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Stages:
+    """What a metric is computed with, kept in its memory."""
+
+    def __init__(self, memory: Memory, **stages: Kept) -> None:
+        self._memory, self._stages = memory, stages
+        for name, stage in stages.items():
             if name in memory:
                 stage.load(memory[name])
-
-    def feed(self, name: str, key_N: Ints, value_N: Floats) -> Floats:
-        """[N]"""
-        return self._stages[name].feed(key_N, value_N[:, None])[:, 0]
 
     def save(self) -> None:
         """Into the memory: called when a state is asked for."""
@@ -66,18 +75,14 @@ class Stages:
             stage.restart()
 
 
-def quantile(share: float, window: int = WINDOW) -> Quantile:
-    """Of a window of steps."""
-    return Quantile(Shape(window=window, by_time=False, argument=share))
-
-
 class _Oscillation:
     """(95th - 5th percentile of the loss less its running median) / (2 x that median), over 200 steps each."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         memory.setdefault("first", None)
-        self._stages = Stages(memory, median=quantile(0.5), high=quantile(0.95), low=quantile(0.05))
+        self._median, self._ends = Quantiles(WINDOW, [0.5], PARTS), Quantiles(WINDOW, [0.05, 0.95], PARTS)
+        self._stages = Stages(memory, median=self._median, ends=self._ends)
 
     def feed(self, block: Block) -> Found:
         columns = block.named("loss")
@@ -91,13 +96,13 @@ class _Oscillation:
         if self._memory["first"] is None:
             self._memory["first"] = int(step_N[0])
         first = self._memory["first"]
-        median = self._stages.feed("median", step_N, loss_N)
+        median = self._median.feed(step_N, loss_N)[:, 0]
         # A median of half a window is no median over 200 steps; nor are percentiles of half a window of what is left.
         rest = np.where(step_N - first >= WINDOW - 1, loss_N - median, np.nan)
-        spread = self._stages.feed("high", step_N, rest) - self._stages.feed("low", step_N, rest)
+        low, high = self._ends.feed(step_N, rest).T
         level = self._level(step_N, median)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where((step_N - first >= 2 * (WINDOW - 1)) & (level > 0), spread / (2 * level), np.nan)
+            return np.where((step_N - first >= 2 * (WINDOW - 1)) & (level > 0), (high - low) / (2 * level), np.nan)
 
     def _level(self, step_N: Ints, median_N: Floats) -> Floats:
         return np.abs(median_N)
@@ -116,10 +121,11 @@ class _Swing(_Oscillation):
     def __init__(self, memory: Memory) -> None:
         super().__init__(memory)
         memory.setdefault("start", None)
-        self._mean = Stages(memory, mean=Mean(Shape(window=SMOOTH, by_time=False)))
+        self._mean = Mean(Shape(window=SMOOTH, by_time=False))
+        self._smoothing = Stages(memory, mean=self._mean)
 
     def _swing(self, step_N: Ints, loss_N: Floats) -> Floats:
-        return super()._swing(step_N, self._mean.feed("mean", step_N, loss_N))
+        return super()._swing(step_N, self._mean.feed(step_N, loss_N[:, None])[:, 0])
 
     def _level(self, step_N: Ints, median_N: Floats) -> Floats:
         level = np.abs(median_N)
@@ -131,11 +137,11 @@ class _Swing(_Oscillation):
 
     def save(self) -> None:
         super().save()
-        self._mean.save()
+        self._smoothing.save()
 
     def restart(self) -> None:
         super().restart()
-        self._mean.restart()
+        self._smoothing.restart()
 
 
 METRICS = (
