@@ -135,8 +135,12 @@ class Delivery:
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join()
+        self.wait_idle(STOP_S)
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Until nothing is being sent; False: something still is."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._busy, STOP_S)
+            return self._changed.wait_for(lambda: not self._busy, timeout_s)
 
     def poke(self) -> None:
         """Say that something was put into the outbox. Returns at once, from any thread."""

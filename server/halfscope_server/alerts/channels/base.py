@@ -18,6 +18,8 @@ from halfscope_server.alerts.posting import Outcome
 MAX_VALUE_CHARS = 2000
 MIN_SECRET_CHARS = 4
 """Shorter values are not looked for in error texts: they would be found in any."""
+MIN_PART_CHARS = 6
+"""Of an address; `hook` or `send` are no secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +97,15 @@ def check(channel: Channel, values: Mapping[str, str]) -> dict[str, str]:
 
 
 def scrub(text: str, secrets: Iterable[str]) -> str:
-    """A text without secrets, nor the parts of addresses that are secrets."""
-    parts = {part for secret in secrets for part in (secret, *re.split(r"[/?&=:@]", secret))}
-    for part in sorted(parts, key=len, reverse=True):
-        if len(part) >= MIN_SECRET_CHARS and part.lower() not in ("http", "https"):
-            text = text.replace(part, "…")
+    """A text without secrets, nor the parts of addresses that may be some; of a web address the host stays."""
+    whole = [secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS]
+    parts = {part for secret in whole for part in _parts(secret) if len(part) >= MIN_PART_CHARS}
+    for part in sorted(parts.union(whole), key=len, reverse=True):
+        text = text.replace(part, "…")
     return one_line(text)
+
+
+def _parts(secret: str) -> list[str]:
+    web = re.match(r"https?://(?:[^/?@]*@)?[^/?]*", secret)
+    rest = secret[web.end() :] if web else secret.partition("://")[2]
+    return re.split(r"[/?&=:@]", rest)

@@ -100,6 +100,7 @@ def test_a_stored_channel_that_is_not_good_any_more_is_not_sent_to() -> None:
         ("bad key=abcd1234", "https://example.org/?key=abcd1234&x=1"),
         ("535 AUTH hunter2-pass refused", "hunter2-pass"),
         ("token tk_live_99\nline", "tk_live_99"),
+        ("asked for abcd1234 there", "tgram://abcd1234/-100"),
     ],
 )
 def test_error_texts_hold_no_secret(text: str, secret: str) -> None:
@@ -107,6 +108,7 @@ def test_error_texts_hold_no_secret(text: str, secret: str) -> None:
     cleaned = scrub(text, [secret])
     assert "…" in cleaned
     assert "\n" not in cleaned
+    assert scrub("example.org answered 404", ["https://example.org/hooks/s3cr3tpath"]) == "example.org answered 404"
     for part in ("s3cr3tpath", "abcd1234", "hunter2-pass", "tk_live_99"):
         assert part not in cleaned
 
