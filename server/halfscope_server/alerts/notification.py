@@ -91,7 +91,7 @@ def notice_id(notice: NoticeRow) -> str:
 def body_of(
     episode: EpisodeRow, *, kind: str, run: RunRow | None, rule: Rule | None, base_url: str, now_us: int
 ) -> dict[str, Any]:
-    """What is sent of an episode, as plain values: what docs/alerts.md lists.
+    """What is sent of an episode, as plain values: what docs/alert-channels.md lists.
 
     Args:
         episode: as it is now.

@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
+from halfscope_server.alerts.channels import kinds
 from halfscope_server.alerts.channels.webhook import CHANNEL, payload, signature
 from halfscope_server.alerts.dialing import Reach
 from halfscope_server.alerts.notification import Message
@@ -72,3 +76,34 @@ def test_a_body_is_strict_json() -> None:
     """NaN of a value is a word in it."""
     body = payload(Message(notices=[notice(value=float("nan"))]), sent_us=1)
     assert json.loads(body, parse_constant=pytest.fail)["alerts"][0]["value"] == "NaN"
+
+
+PAGE = (Path(__file__).parents[4] / "docs" / "alert-channels.md").read_text(encoding="utf-8")
+
+
+def test_the_page_lists_every_field() -> None:
+    """The tables of docs/alert-channels.md name the fields that are sent, in no other spelling."""
+    section = PAGE.split("## The webhook's JSON\n", 1)[1].split("### Checking", 1)[0]
+    outer, inner = (re.findall(r"^\| `([a-z_]+)` \|", part, re.M) for part in section.split("Each alert:"))
+    content = json.loads(payload(Message(notices=[notice()]), sent_us=1))
+    assert outer == list(content)
+    assert inner == list(content["alerts"][0])
+
+
+def test_the_page_checks_signatures() -> None:
+    """The function on the page takes what we sign, and neither another body, secret or time."""
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(code, found)
+    header = signature(SECRET, b"{}", timestamp_s=1000)
+    assert found["is_genuine"](SECRET, header, b"{}", 1100)
+    assert not found["is_genuine"](SECRET, header, b"{ }", 1100)
+    assert not found["is_genuine"](SECRET + "x", header, b"{}", 1100)
+    assert not found["is_genuine"](SECRET, header, b"{}", 2000)
+    assert not found["is_genuine"](SECRET, header.replace("t=1000", "t=1100"), b"{}", 1100)
+
+
+def test_the_page_lists_every_kind() -> None:
+    """The table of kinds is the folder's."""
+    section = PAGE.split("## Kinds\n", 1)[1].split("\n## ", 1)[0]
+    assert set(re.findall(r"^\| `([a-z]+)` \|", section, re.M)) == {kind.kind for kind in kinds()}
