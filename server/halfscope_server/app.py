@@ -13,6 +13,10 @@ from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
 from halfscope_server import openapi
+from halfscope_server.alerts.backtest import baseline_of
+from halfscope_server.alerts.delivery import Delivery
+from halfscope_server.alerts.dialing import Reach
+from halfscope_server.alerts.service import AlertService
 from halfscope_server.api import routers, web
 from halfscope_server.api.auth import Authenticator
 from halfscope_server.api.boundary import Boundary
@@ -27,6 +31,7 @@ from halfscope_server.live import Hub
 from halfscope_server.query.view import Views
 from halfscope_server.settings import Settings
 from halfscope_server.store.store import Store
+from halfscope_server.store.types import Applied
 
 GZIP_MIN_BYTES = 1000
 GZIP_LEVEL = 4
@@ -47,13 +52,31 @@ def opened(settings: Settings) -> Iterator[Services]:
         stack.callback(store.close)
         views = Views(store)
         hub = Hub(store, views)
+        reach = Reach.allowed(private=settings.alert_allow_private, networks=settings.alert_allow_networks)
+        delivery = Delivery(store.alerts, reach)
+        delivery.start()
+        stack.callback(delivery.stop)
+        alerts = AlertService(
+            store,
+            on_notices=delivery.poke,
+            baseline=baseline_of(views),
+            base_url=settings.public_url.rstrip("/"),
+            stall_s=settings.stall_s,
+        )
+        alerts.start()
+        stack.callback(alerts.stop)
 
         def hear(run_ids: frozenset[str]) -> None:
+            alerts.changed(run_ids)
             for run_id in run_ids:
                 hub.changed(run_id)
 
+        def tell(applied: list[Applied]) -> None:
+            hub.notify(applied)
+            alerts.notify(applied)
+
         store.listen(hear)
-        writer = Writer(store, hub.notify, lost_contact_s=settings.lost_contact_s)
+        writer = Writer(store, tell, lost_contact_s=settings.lost_contact_s)
         writer.start()
         stack.callback(writer.stop)
         authenticator = Authenticator(store, code_s=settings.sign_in_code_s, session_s=settings.session_s)
@@ -63,6 +86,8 @@ def opened(settings: Settings) -> Iterator[Services]:
             views=views,
             hub=hub,
             writer=writer,
+            alerts=alerts,
+            delivery=delivery,
             authenticator=authenticator,
             metrics=Metrics(),
             web_directory=web_directory,

@@ -128,6 +128,13 @@ class Settings:
     lost_contact_s: int = _setting(
         "HALFSCOPE_LOST_CONTACT_S", "Seconds without a word from a run's agents after which it counts as lost.", int, 90
     )
+    stall_s: int = _setting(
+        "HALFSCOPE_STALL_S",
+        "Seconds without a step, though the agent is there, after which a training counts as stalled; at least three "
+        "times its longest pause so far.",
+        int,
+        600,
+    )
     alert_allow_private: bool = _setting(
         "HALFSCOPE_ALERT_ALLOW_PRIVATE",
         "1: notifications may go to private networks and this machine too; otherwise to public addresses only.",
@@ -152,6 +159,7 @@ class Settings:
             "max_ingest_body_bytes",
             "max_live_clients",
             "lost_contact_s",
+            "stall_s",
         ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected a number above 0")

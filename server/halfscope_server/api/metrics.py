@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -58,22 +58,34 @@ class _Parts(Collector):
         yield _gauge(
             "halfscope_runs", "Runs by state", ("state",), [((state,), states[state]) for state in get_args(RunState)]
         )
-        yield from self._ingest()
+        yield from self._counters()
         yield _gauge("halfscope_live_clients", "Browsers that watch live", (), [((), self._services.hub.num_clients)])
         newest = sorted(rows, key=lambda row: row.updated_us, reverse=True)[:MAX_RUNS]
         views = [view for row in newest if (view := self._services.views.get(row.run_id, row)) is not None]
         yield from _runs(views)
 
-    def _ingest(self) -> Iterator[Metric]:
-        """Every counter of the writer under its own name."""
-        found = self._services.writer.metrics()
-        for entry in dataclasses.fields(found):
-            name, value = f"halfscope_ingest_{_unit_last(entry.name)}", float(getattr(found, entry.name))
-            text = f"Of the ingest: {entry.name.replace('_', ' ')}"
-            if entry.name.startswith("queue_"):
-                yield _gauge(name, text, (), [((), value)])
-            else:
-                yield CounterMetricFamily(name, text, value=value)
+    def _counters(self) -> Iterator[Metric]:
+        """Every counter of the parts that count under its own name."""
+        services = self._services
+        yield from _each("ingest", services.writer.metrics(), gauges=("queue_frames", "queue_bytes"))
+        yield from _each("alerts", services.alerts.metrics(), gauges=("queue_bytes", "runs", "is_evaluating"))
+        counts = services.store.alerts.count_episodes()
+        yield _gauge("halfscope_alerts_firing", "Alerts that fire now", (), [((), counts.firing)])
+        delivery = services.delivery
+        for name in ("sent", "failed", "retries", "errors"):
+            text = f"Notifications: {name}"
+            value = float(getattr(delivery, f"num_{name}"))
+            yield CounterMetricFamily(f"halfscope_notifications_{name}", text, value=value)
+
+
+def _each(part: str, found: Any, *, gauges: Collection[str]) -> Iterator[Metric]:
+    for entry in dataclasses.fields(found):
+        name, value = f"halfscope_{part}_{_unit_last(entry.name)}", float(getattr(found, entry.name))
+        text = f"Of the {part}: {entry.name.replace('_', ' ')}"
+        if entry.name in gauges:
+            yield _gauge(name, text, (), [((), value)])
+        else:
+            yield CounterMetricFamily(name, text, value=value)
 
 
 def _unit_last(name: str) -> str:

@@ -20,6 +20,8 @@ from halfscope_server.settings import Settings
 
 if TYPE_CHECKING:
     # Only as types: describing the API (openapi.py) needs neither a database nor a hub.
+    from halfscope_server.alerts.delivery import Delivery
+    from halfscope_server.alerts.service import AlertService
     from halfscope_server.ingest.writer import Writer
     from halfscope_server.live import Hub
     from halfscope_server.store.store import Store
@@ -35,6 +37,8 @@ class Services:
     """The newest picture of each run, shared by requests and the live hub."""
     hub: Hub
     writer: Writer
+    alerts: AlertService
+    delivery: Delivery
     authenticator: Authenticator
     metrics: Metrics
     web_directory: Path

@@ -12,6 +12,7 @@ from typing import Any
 
 from halfscope_server.query.format import (
     MISSING,
+    duration,
     integer,
     json_number,
     listing,
@@ -325,6 +326,12 @@ def _lost_contact(row: EventRow, attributes: Mapping[str, Any]) -> str:
     return f"{seen}. What it records will be filled in when it is back."
 
 
+def _stalled(row: EventRow, attributes: Mapping[str, Any]) -> str:
+    silent_s = _number(attributes.get("silent_s"))
+    since = "" if silent_s is None else f" for {duration(silent_s)}"
+    return f"The process is there, and no step was completed{since}: it may wait for data, for another rank, or hang."
+
+
 def _forked(row: EventRow, attributes: Mapping[str, Any]) -> str:
     return "A copy of this run's journal went its own way; its records are kept as a stream of their own."
 
@@ -354,6 +361,7 @@ _WORDS: dict[str, Callable[[EventRow, Mapping[str, Any]], str]] = {
     "run_ended": _ended,
     "lost": _lost,
     "lost_contact": _lost_contact,
+    "stalled": _stalled,
     "forked": _forked,
     "journal_forked": _forked,
 }

@@ -75,6 +75,7 @@ KINDS: dict[str, Kind] = {
     "joined": Kind(title="Rank joined", noun="joined rank", role="info", mark="●"),
     "lost_contact": Kind(title="Lost contact", noun="lost contact", role="warning", mark="▲", severity="warning"),
     "contact_regained": Kind(title="Contact regained", noun="regained contact", role="info", mark="●"),
+    "stalled": Kind(title="Training stalls", noun="stall", role="warning", mark="▲", severity="warning"),
     "lost": Kind(title="Records lost", noun="loss of records", role="warning", mark="▲", severity="warning"),
     "journal_forked": Kind(
         title="Journal copied, seen by its agent", noun="copied journal", role="warning", mark="▲", severity="warning"

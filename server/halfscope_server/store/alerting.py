@@ -196,9 +196,14 @@ class AlertStore:
             return pulses.select(connection, run_ids)
 
     def unfinished(self) -> set[str]:
-        """Runs that are over of which evaluation may not have seen the end: open episodes, or newer data."""
+        """Runs that are over of which evaluation has not seen the end, or which have an open episode."""
         with self._reading() as connection:
             return pulses.unfinished(connection)
+
+    def series(self, run_id: str) -> dict[int, SeriesRow]:
+        """The series of a run, by id."""
+        with self._reading() as connection:
+            return series_of(connection, run_id)
 
     def updates_since(
         self,
@@ -266,12 +271,15 @@ class AlertStore:
         *,
         state: bytes | None = None,
         version: int = 0,
+        is_done: bool = False,
         episodes: Sequence[EpisodeRow] = (),
         notices: Sequence[NoticeRow] = (),
         now_us: int,
     ) -> bool:
         """`save_evaluations` for one run; False: nothing was kept."""
-        one = Evaluation(run_id=run_id, version=version, state=state, episodes=episodes, notices=notices)
+        one = Evaluation(
+            run_id=run_id, version=version, state=state, is_done=is_done, episodes=episodes, notices=notices
+        )
         return not self.save_evaluations([one], now_us=now_us)
 
     def alert_state(self, run_id: str) -> tuple[bytes, int] | None:

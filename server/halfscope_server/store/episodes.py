@@ -41,6 +41,8 @@ class Evaluation:
     """Of the state that it went on from; 0: there was none."""
     state: bytes | None
     """How far it is now; None: not changed, and `version` is not looked at."""
+    is_done: bool = False
+    """The run is over, and all of it was evaluated."""
     episodes: Sequence[EpisodeRow] = ()
     notices: Sequence[NoticeRow] = ()
 
@@ -107,7 +109,7 @@ def _present(connection: sa.Connection, run_ids: Sequence[str]) -> set[str]:
 
 
 def _advance(connection: sa.Connection, one: Evaluation, *, now_us: int) -> bool:
-    values = {"version": one.version + 1, "updated_us": now_us, "state": one.state}
+    values = {"version": one.version + 1, "is_done": one.is_done, "updated_us": now_us, "state": one.state}
     if one.version == 0:
         insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
         statement = insert(alert_state).values(run_id=one.run_id, **values).on_conflict_do_nothing()
@@ -123,6 +125,10 @@ def _advance(connection: sa.Connection, one: Evaluation, *, now_us: int) -> bool
 def _upsert(connection: sa.Connection, rows: Sequence[EpisodeRow], *, now_us: int) -> None:
     # The last one of each: several changes of an episode may be saved at once.
     newest = {(row.run_id, row.episode_id): row for row in rows}
+    for key in sorted(key for key, row in newest.items() if row.state == "resolved" and row.fired_us is None):
+        # Over before it fired: that is no history.
+        connection.execute(sa.delete(episode).where(episode.c.run_id == key[0], episode.c.episode_id == key[1]))
+        del newest[key]
     if not newest:
         return
     insert = (sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert)(episode)

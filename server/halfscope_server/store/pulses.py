@@ -16,8 +16,6 @@ from halfscope_server.store.types import SERVER_STREAM, RunState
 
 NOT_OVER: tuple[RunState, ...] = ("waiting", "live", "lost")
 """States of runs that may go on; contact that was lost is often regained."""
-MARGIN_US = 60_000_000
-"""By how much the clocks of two servers may differ."""
 
 run = schema.run
 stream = schema.stream
@@ -86,16 +84,25 @@ def select(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, Pul
 
 
 def unfinished(connection: sa.Connection) -> set[str]:
-    """Runs that are over, but with an open episode, or with data of which evaluation has not said that it saw them."""
-    is_over = run.c.state.not_in(NOT_OVER)
-    newer = (
+    """Runs that are over, of which evaluation has not said that it has seen the end, or which have an open episode.
+
+    One that was never evaluated counts where a rule is as old as the run: others were made for what was to come.
+    """
+    rule = schema.rule
+    first_us = sa.select(sa.func.min(rule.c.created_us)).where(rule.c.body.is_not(None)).scalar_subquery()
+    is_left = sa.or_(
+        sa.and_(alert_state.c.run_id.is_(None), run.c.created_us >= first_us),
+        alert_state.c.is_done.is_(False),
+        run.c.updated_us > alert_state.c.updated_us,
+    )
+    behind = (
         sa.select(run.c.run_id)
-        .join(alert_state, alert_state.c.run_id == run.c.run_id)
-        .where(is_over, run.c.updated_us >= alert_state.c.updated_us - MARGIN_US)
+        .outerjoin(alert_state, alert_state.c.run_id == run.c.run_id)
+        .where(run.c.state.not_in(NOT_OVER), is_left)
     )
     is_open = (
         sa.select(run.c.run_id)
         .join(episode, episode.c.run_id == run.c.run_id)
-        .where(is_over, episode.c.state != "resolved")
+        .where(run.c.state.not_in(NOT_OVER), episode.c.state != "resolved")
     )
-    return set(connection.execute(newer).scalars()) | set(connection.execute(is_open).scalars())
+    return set(connection.execute(behind).scalars()) | set(connection.execute(is_open).scalars())

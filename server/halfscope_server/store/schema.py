@@ -366,6 +366,8 @@ alert_state = Table(
     metadata,
     _run_id(),
     Column("version", Integer, nullable=False),
+    # Whether it has seen the run's end.
+    Column("is_done", Boolean, nullable=False),
     Column("updated_us", BigInteger, nullable=False),
     Column("state", LargeBinary, nullable=False),
 )

@@ -65,6 +65,10 @@ def test_metrics_say_what_the_pages_say(client: TestClient, run_id: str) -> None
     assert found["halfscope_live_clients"] == 0
     assert found["halfscope_unexpected_errors_total"] == 0
     assert "halfscope_ingest_points_total" in found
+    assert found["halfscope_alerts_is_evaluating"] == 1
+    assert found["halfscope_alerts_errors_total"] == 0
+    assert found["halfscope_alerts_firing"] == 0
+    assert found["halfscope_notifications_sent_total"] == 0
 
 
 def test_number_of_time_series_is_bounded(

@@ -232,7 +232,7 @@ def test_pulses_of_runs_that_are_not_over(store: Store, begun: Make, make_points
     """With every stream's cursor; a finished run only where it is asked for, or evaluation has not seen its end."""
     live, over = begun(run_id="live"), begun(run_id="over")
     store.commit([live.batch(make_points([4], {0: [1]}))], now_us=100)
-    store.alerts.save_evaluation("over", state=b"x", now_us=10**9)
+    store.alerts.save_evaluation("over", state=b"x", is_done=True, now_us=200)
     store.commit([over.batch(make_points([5], {0: [1]}), End("finished", 5, 9))], now_us=200)
     store.mark_lost_contact(silent_since_us=101, now_us=300)
     (pulse,) = store.alerts.pulses().values()
@@ -246,5 +246,14 @@ def test_pulses_of_runs_that_are_not_over(store: Store, begun: Make, make_points
     assert (pulse.next, pulse.ended[live.stream]) == ({live.stream: live.next, "~server": 1}, "lost_contact")
     assert store.alerts.pulses(["over", "nobody"])["over"].is_over
     assert store.alerts.unfinished() == set()
-    store.alerts.save_evaluation("over", state=b"x", version=1, now_us=200)
+    store.alerts.save_evaluation("over", state=b"x", version=1, now_us=300)
     assert store.alerts.unfinished() == {"over"}
+    store.alerts.save_evaluation("over", state=b"x", version=2, is_done=True, now_us=301)
+    assert store.alerts.unfinished() == set()
+    store.commit([over.batch(make_points([6], {0: [1]}))], now_us=400)
+    assert store.alerts.unfinished() == {"over"}
+    never = begun(run_id="never")
+    store.commit([never.batch(End("finished", 5, 9))], now_us=200)
+    assert store.alerts.unfinished() == {"over"}
+    store.alerts.put_rule("high", {}, now_us=1_000)
+    assert store.alerts.unfinished() == {"over", "never"}

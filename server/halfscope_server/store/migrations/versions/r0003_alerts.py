@@ -104,6 +104,7 @@ def _upgrade_service_tables() -> None:
         "alert_state",
         sa.Column("run_id", sa.String(length=64), nullable=False),
         sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("is_done", sa.Boolean(), nullable=False),
         sa.Column("updated_us", sa.BigInteger(), nullable=False),
         sa.Column("state", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("run_id"),
