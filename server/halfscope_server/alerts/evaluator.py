@@ -94,6 +94,7 @@ class RunEvaluator:
         Returns:
             Episodes that are over because of it.
         """
+        self._tell_progress()
         self._run = run or self._run
         self._build(rules, self._plain())
         return self._teller.take()
@@ -124,9 +125,7 @@ class RunEvaluator:
 
     def progress(self) -> list[EpisodeRow]:
         """Open episodes that have gone on since they were last told: newest step and farthest value."""
-        for track in self._tracks.values():
-            for on, labels, layer, machine in track.machines:
-                self._teller.tell(self._run, on, labels, layer, machine, track.metric)
+        self._tell_progress()
         return self._teller.take()
 
     def state(self) -> bytes:
@@ -175,6 +174,11 @@ class RunEvaluator:
             for node, (on, layer, machine, change) in track.feed(block, self._attempt):
                 self._teller.happened(self._run, on, node.labels, layer, machine, track.metric, change)
 
+    def _tell_progress(self) -> None:
+        for track in self._tracks.values():
+            for on, labels, layer, machine in track.machines:
+                self._teller.tell(self._run, on, labels, layer, machine, track.metric)
+
     def _restart(self, attempt: int) -> None:
         self._attempt = attempt
         self._streams, self._last_step = {}, -1
@@ -185,6 +189,7 @@ class RunEvaluator:
 
     def _end(self) -> None:
         """Every stream has ended: nothing fires any more."""
+        self._tell_progress()
         for track in self._tracks.values():
             track.forget_machines()
         self._teller.close_all("run ended", step=self._last_step, time_us=self._end_us)

@@ -31,7 +31,7 @@ class FromBest:
         signed = self._sign * value_NG[:, 0]
         best = np.maximum.accumulate(np.concatenate(([self._best], np.where(np.isnan(signed), -np.inf, signed))))[1:]
         self._best = float(best[-1])
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore"):
             share = np.where(np.abs(best) >= SMALLEST_BEST, (best - signed) / np.abs(best), np.nan)
         return share[:, None]
 

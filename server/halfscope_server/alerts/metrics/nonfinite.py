@@ -33,7 +33,8 @@ class Flags(NamedTuple):
     caught: Bools
     applied: Bools
     unexpected: Bools
-    """Caught, and not only by skips of a scale that settles or probes."""
+    """Caught, and not only by skips of a scale that settles or probes: of a loss that is not finite no scale is the
+    cause."""
 
 
 def flags(block: Block) -> Flags:
@@ -46,10 +47,10 @@ def flags(block: Block) -> Flags:
     expected = np.isin(skips.mark, EXPECTED)
     skipped, skipped_badly = at_rows(step, skips), at_rows(step, skips, ~expected)
     loss_caught = losses.mark == CAUGHT
-    lost = at_rows(step, losses, ~loss_caught)
-    caught = skipped | at_rows(step, losses, loss_caught)
-    applied = at_rows(step, block.of("nonfinite_applied")) | (lost & ~skipped)
-    return Flags(step, time_us, caught, applied, caught & ~(skipped & ~skipped_badly))
+    with_loss = at_rows(step, losses, loss_caught)
+    # Also beside a skip: of two optimizers one may be withheld while the other steps.
+    applied = at_rows(step, block.of("nonfinite_applied")) | at_rows(step, losses, ~loss_caught)
+    return Flags(step, time_us, skipped | with_loss, applied, skipped_badly | with_loss)
 
 
 def at_rows(step_N: Ints, marks: Marks, which: Bools | None = None) -> Bools:
