@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 from halfscope._version import __version__
 
 if TYPE_CHECKING:
+    from halfscope.alerts import Alert, StopTraining
     from halfscope.instrument.entry import watch
     from halfscope.instrument.run import Run
     from halfscope.probes.sketches import sketch_of
 
-__all__ = ["Run", "__version__", "sketch_of", "watch"]
+__all__ = ["Alert", "Run", "StopTraining", "__version__", "sketch_of", "watch"]
 
 _HOMES = {
+    "Alert": "halfscope.alerts",
+    "StopTraining": "halfscope.alerts",
     "watch": "halfscope.instrument.entry",
     "Run": "halfscope.instrument.run",
     "sketch_of": "halfscope.probes.sketches",

@@ -7,7 +7,7 @@ Invariant: attempts come in order, each once, with all their values on the host;
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from halfscope.instrument import origin
@@ -37,6 +37,8 @@ class Judge:
         """
         self.num_steps = [0] * len(optimizers)
         """Applied steps of each optimizer."""
+        self.hear: Callable[..., None] | None = None
+        """Told of every event too; must not raise."""
         self.order: Sequence[str] = ()
         """Layers in the order the backward pass reaches them."""
         self._recorder, self._names = recorder, names
@@ -167,6 +169,8 @@ class Judge:
 
     def _event(self, attempt: Attempt, kind: str, **details: Any) -> None:
         self._recorder.event(kind, attempt.step, time_us=attempt.completed_us, **details)
+        if self.hear is not None:
+            self.hear(kind, attempt.step, **details)
 
     def _classifier(self, watched: WatchedOptimizer, scaler: WatchedScaler) -> SkipClassifier:
         key = (watched.index, scaler.index)

@@ -7,7 +7,7 @@ row.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 
@@ -80,6 +80,10 @@ class Reporter:
     def training_bytes(self) -> None:
         """An optimizer has stepped: gradients are still there, and its state exists now."""
         self._training_bytes()
+
+    def listen(self, hear: Callable[..., None]) -> None:
+        """Call with every event of an attempt, as it is told to the recorder."""
+        self._judge.hear = hear
 
     def judge(self, attempt: Attempt) -> None:
         """Tells the events of a completed attempt whose values are on the host."""

@@ -1,6 +1,7 @@
 """A run as the user holds it: `step`, `log`, `finish`.
 
-Invariant: nothing here raises into the training, and after `finish` every call does nothing.
+Invariant: nothing here raises into the training but a `StopTraining` that the user's own callback raised, and after
+`finish` every call does nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
+from halfscope.alerts import Alert, Alerts
 from halfscope.guard import Guard
 from halfscope.instrument import exits
 from halfscope.instrument.attempt import Value
@@ -56,6 +58,7 @@ class Run:
         self.url = url
         """Its page."""
         self._watcher, self._recorder, self._guard, self._on_end = watcher, recorder, guard, on_end
+        self._alerts: Alerts | None = None
         self._logged_sids: dict[str, int] = {}
         self._died: tuple[int, BaseException] | None = None
         """The exception that ended the thread which trained, and the step it came to."""
@@ -80,6 +83,8 @@ class Run:
         """
         if self._watcher is not None:
             self._annotate(loss, samples, tokens)
+            if self._alerts is not None:
+                self._alerts.tell()
 
     def log(self, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
         """Records other numbers at the current step: `run.log({"val/loss": 0.3})` or `run.log(accuracy=0.9)`.
@@ -89,6 +94,23 @@ class Run:
         """
         if self._watcher is not None:
             self._take(values, named)
+            if self._alerts is not None:
+                self._alerts.tell()
+
+    def on_alert(self, callback: Callable[[Alert], object]) -> None:
+        """Calls back when NaN or Inf was applied, skips form a streak, the scale falls under 1, the loss is not finite.
+
+        The callback is called within the next `run.step` or `run.log`, in that thread, once for what goes on. It may
+        raise `halfscope.StopTraining`, which comes out of that call; any other exception is a warning. No server is
+        needed; other rules are judged there alone.
+        """
+        watcher = self._watcher
+        if watcher is None:
+            return
+        if self._alerts is None:
+            self._alerts = Alerts()
+            watcher.reporter.listen(self._alerts.hear)
+        self._alerts.callbacks.append(callback)
 
     def finish(self) -> None:
         """Ends the run: takes every hook off and writes what is left. Called at exit by itself."""
