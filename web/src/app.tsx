@@ -2,6 +2,7 @@
 
 import { QueryClientProvider, useQueryClient } from "@tanstack/react-query";
 import { Component, type ReactNode, StrictMode, useCallback, useEffect, useState } from "react";
+import { AlertsPage } from "./alerts/AlertsPage";
 import { isSignedOut } from "./api/client";
 import { LiveProvider } from "./api/live-provider";
 import { makeQueryClient } from "./api/queries";
@@ -86,6 +87,7 @@ function Page({ onSignedOut }: { onSignedOut: () => void }) {
 function choose(place: string | undefined, id: string | undefined, tab: string, onSignedOut: () => void): ReactNode {
   if (!place) return <RunsPage />;
   if (place === "runs" && id) return <RunPage run={decodeURIComponent(id)} tab={tab} />;
+  if (place === "alerts") return <AlertsPage tab={id ?? ""} rule={tab ? decodeURIComponent(tab) : undefined} />;
   if (place === "settings") return <SettingsPage onSignedOut={onSignedOut} />;
   return (
     <>

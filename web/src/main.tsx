@@ -4,6 +4,7 @@ import "./styles/tokens.css";
 import "./styles/controls.css";
 import "./styles/frame.css";
 import "./styles/pages.css";
+import "./styles/alerts.css";
 
 const root = document.getElementById("root");
 if (!root) throw new Error("index.html has no #root");

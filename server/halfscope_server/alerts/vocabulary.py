@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from halfscope_server.alerts.aggregations import aggregations
 from halfscope_server.alerts.metrics import metrics
@@ -40,6 +40,9 @@ class AggregationItem:
     text: str
     needs_window: bool
     argument: str
+    default_argument: float | None
+    unit: Literal["same", "share", "", "per"]
+    takes_baseline: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +73,14 @@ def vocabulary(store: ListsSeries) -> Vocabulary:
         metrics=[*_derived(), *(_of_series(named[name]) for name in sorted(named))],
         aggregations=[
             AggregationItem(
-                id=item.id, title=item.title, text=item.text, needs_window=item.needs_window, argument=item.argument
+                id=item.id,
+                title=item.title,
+                text=item.text,
+                needs_window=item.needs_window,
+                argument=item.argument,
+                default_argument=item.default_argument,
+                unit=item.unit,
+                takes_baseline=item.takes_baseline,
             )
             for item in aggregations().values()
         ],

@@ -169,6 +169,13 @@ class PresetList(Model):
     presets: list[Preset]
 
 
+class PresetChoice(Model):
+    """Which presets to make rules of."""
+
+    ids: Annotated[list[str], Field(max_length=200, default_factory=list)]
+    """Empty: the recommended ones, which are those of warnings and worse. One that was taken already stays as it is."""
+
+
 class MetricItem(Model):
     """What a rule can be about."""
 
@@ -190,6 +197,11 @@ class AggregationItem(Model):
     needs_window: bool
     argument: str
     """Name of its argument: `quantile`; empty: it takes none."""
+    default_argument: float | None
+    unit: Literal["same", "share", "", "per"]
+    """Of the result: that of the metric, a share, a plain number, or the metric's per step or second."""
+    takes_baseline: bool
+    """Whether it can be compared with another run."""
 
 
 class RuleVocabulary(Model):
@@ -319,6 +331,15 @@ class RuleProblem(Model):
     where: str
     """`rules[2].threshold`, with the line where it is known."""
     text: str
+
+
+class RuleCheck(Model):
+    """What can be said of a rule without saving it."""
+
+    sentence: str
+    """In words; empty while it cannot be evaluated."""
+    problems: list[RuleProblem]
+    """`where` is the field: `threshold`, `window.steps`."""
 
 
 class LiveAlerts(Model):

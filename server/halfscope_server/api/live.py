@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 
 from halfscope_server.api.auth import Authenticator
 from halfscope_server.api.guard import is_authentic
-from halfscope_server.api.live_models import ClientMessage, LiveError, Unwatch, WatchRun, WatchRuns
+from halfscope_server.api.live_models import ClientMessage, LiveError, Unwatch, WatchAlerts, WatchRun, WatchRuns
 from halfscope_server.api.panels import part
 from halfscope_server.api.services import ServicesNow
 from halfscope_server.live import Hub, Request, RunRequest, RunsRequest, Subscription
@@ -34,7 +34,7 @@ CLOSE_SIGNED_OUT = 4401
 SESSION_CHECK_S = 5.0
 """How long a page whose session ended elsewhere may go on seeing news."""
 
-_client_message: TypeAdapter[WatchRuns | WatchRun | Unwatch] = TypeAdapter(ClientMessage)
+_client_message: TypeAdapter[WatchRuns | WatchRun | WatchAlerts | Unwatch] = TypeAdapter(ClientMessage)
 
 
 @router.websocket("/api/v1/live")
@@ -87,17 +87,24 @@ class _Connection:
             if message["type"] == "websocket.disconnect":
                 return
             try:
-                self.subscription.watch(_request(message.get("text") or ""))
+                self._watch(message.get("text") or "")
             except ValueError as error:  # pydantic's ValidationError is one
                 with contextlib.suppress(WebSocketDisconnect, RuntimeError):
                     await self._put(_refusal(error).model_dump_json())
+
+    def _watch(self, text: str) -> None:
+        asked = _client_request(text)
+        if isinstance(asked, WatchAlerts):
+            self.subscription.watch_alerts()
+        else:
+            self.subscription.watch(asked)
 
     async def _put(self, text: str) -> None:
         async with self._lock:
             await self._websocket.send_text(text)
 
 
-def _request(text: str) -> Request | None:
+def _client_request(text: str) -> Request | WatchAlerts | None:
     if len(text) > MAX_MESSAGE_CHARS:
         raise ValueError(f"a message of {len(text)} characters; at most {MAX_MESSAGE_CHARS} are taken")
     match _client_message.validate_json(text):
@@ -107,6 +114,8 @@ def _request(text: str) -> Request | None:
             return RunRequest(
                 run=asked.run, panels=tuple(asked.panels), window=part(asked.window), strip_bins=asked.strip_bins
             )
+        case WatchAlerts() as asked:
+            return asked
         case Unwatch():
             return None
 

@@ -32,11 +32,19 @@ class WatchRun(Model):
     """Also tell when there are new events (the page then asks for them)."""
 
 
+class WatchAlerts(Model):
+    """Tell of alerts too, whatever else is watched: the numbers now, then every change."""
+
+    type: Literal["watch_alerts"]
+
+
 class Unwatch(Model):
+    """Watch neither runs nor a run any longer."""
+
     type: Literal["unwatch"]
 
 
-ClientMessage = Annotated[WatchRuns | WatchRun | Unwatch, Field(discriminator="type")]
+ClientMessage = Annotated[WatchRuns | WatchRun | WatchAlerts | Unwatch, Field(discriminator="type")]
 
 
 class LiveRuns(Model):
@@ -84,7 +92,7 @@ ServerMessage = Annotated[
     LiveRuns | LiveRun | LivePanels | LiveAlerts | LiveDeleted | LiveError, Field(discriminator="type")
 ]
 
-CLIENT_MESSAGES: tuple[type[Model], ...] = (WatchRuns, WatchRun, Unwatch)
+CLIENT_MESSAGES: tuple[type[Model], ...] = (WatchRuns, WatchRun, WatchAlerts, Unwatch)
 SERVER_MESSAGES: tuple[type[Model], ...] = (
     LiveRuns,
     LiveRun,

@@ -37,6 +37,12 @@ RUN_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
+NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "There is none of this id"}}
+CONFLICT: dict[int | str, dict[str, Any]] = {
+    409: {"model": Problem, "description": "Somebody else has changed it, or made one of this id"}
+}
+
+
 def request_id(request: Request) -> str:
     """The id that the boundary gave this request."""
     found: str = request.scope.get("state", {}).get("request_id", "")

@@ -12,7 +12,21 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import APIRoute
 from halfscope._version import __version__
 
-from halfscope_server.api import events, export, health, layers, live, panels, runs, server_info, session, tokens
+from halfscope_server.api import (
+    alerts,
+    channels,
+    events,
+    export,
+    health,
+    layers,
+    live,
+    panels,
+    rules,
+    runs,
+    server_info,
+    session,
+    tokens,
+)
 from halfscope_server.errors import NotFound
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -25,6 +39,9 @@ ROUTERS: tuple[APIRouter, ...] = (
     panels.router,
     events.router,
     export.router,
+    alerts.router,
+    rules.router,
+    channels.router,
     health.router,
     live.router,
     tokens.router,

@@ -16,7 +16,8 @@ How the API uses it:
         subscription.close()
 
 and calls `hub.notify` after each group commit (any thread), `hub.changed(run_id)` after a rename, new tags or a
-deletion (any thread), and `await hub.close()` before the store is closed.
+deletion (any thread), `hub.alerts_changed()` when an alert fires, is over or acknowledged (any thread), and `await
+hub.close()` before the store is closed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from halfscope_server.errors import Unavailable
+from halfscope_server.live.alert_feed import AlertFeed
+from halfscope_server.live.alerts import KIND as ALERTS
+from halfscope_server.live.alerts import AlertReader
 from halfscope_server.live.backlog import Backlog
 from halfscope_server.live.messages import (
     Message,
@@ -76,6 +80,7 @@ class Subscription:
         self._since_s = 0.0
         """When the oldest of what waits was put there."""
         self.request: Request | None = None
+        self._hears_alerts = False
         self.is_stalled = False
         self.is_closed = False
 
@@ -85,12 +90,19 @@ class Subscription:
         self.request = request
         self._hub._watched(self)
 
+    def watch_alerts(self) -> None:
+        """Be told of alerts too, whatever else is watched, from the present numbers on."""
+        self._hears_alerts = True
+        self._hub._alerts.join(self)
+
     async def next(self) -> list[Message]:
         """Wait for news and take all there are: at most one per kind, newest state; empty once closed."""
         if self.is_stalled:
             self.is_stalled = False
             self._forget()
             self._hub._watched(self)
+            if self._hears_alerts:
+                self._hub._alerts.join(self)
         while not self._waiting and not self.is_closed:
             self._ready.clear()
             await self._ready.wait()
@@ -104,8 +116,16 @@ class Subscription:
         self._ready.set()
         self._hub._closed(self)
 
+    def take(self, kind: str, message: Message, merge: Callable[[Message, Message], Message]) -> None:
+        """Be given a message that adds to one of its kind which was not taken yet."""
+        waiting = self._waiting.get(kind)
+        if not self.is_stalled:
+            self._put(kind, [merge(waiting[0], message) if waiting else message], self._hub._clock_s())
+
     def _forget(self) -> None:
-        self._waiting, self._sent_view, self._sent_run = {}, None, None
+        # What was said of alerts depends on nothing that is watched.
+        kept = self._waiting.get(ALERTS)
+        self._waiting, self._sent_view, self._sent_run = {} if kept is None else {ALERTS: kept}, None, None
 
     def _put(self, kind: str, messages: list[Message], at_s: float) -> None:
         if not messages or self.is_closed:
@@ -168,8 +188,9 @@ class Hub:
         self._subscriptions: set[Subscription] = set()
         self._serving: set[asyncio.Task[None]] = set()
         self._num_begun = 0
-        self.num_failures = 0
-        """Computations that raised; each is in the log."""
+        self._failed = 0
+        self._reader: AlertReader | None = None
+        self._alerts = AlertFeed(self._read_alerts, interval_s=runs_interval_s, poll_s=poll_s)
 
     # ---- any thread -------------------------------------------------------------------------
 
@@ -180,6 +201,19 @@ class Hub:
     def changed(self, run_id: str) -> None:
         """A run was renamed, tagged or deleted."""
         self._hint({run_id})
+
+    def alerts_changed(self) -> None:
+        """An alert fires, is over, or was acknowledged or silenced."""
+        with self._lock:
+            loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # As below.
+                loop.call_soon_threadsafe(self._alerts.wake)
+
+    @property
+    def num_failures(self) -> int:
+        """Computations that raised; each is in the log."""
+        return self._failed + self._alerts.num_failures
 
     @property
     def num_clients(self) -> int:
@@ -210,6 +244,7 @@ class Hub:
         """End every subscription and wait for what is being computed."""
         for subscription in list(self._subscriptions):
             subscription.close()
+        await self._alerts.close()
         tasks = [*self._serving, *(feed.task for feed in self._feeds.values() if feed.task is not None)]
         for task in tasks:
             task.cancel()
@@ -229,6 +264,7 @@ class Hub:
 
     def _closed(self, subscription: Subscription) -> None:
         self._subscriptions.discard(subscription)
+        self._alerts.leave(subscription)
         self._leave(subscription)
 
     def _leave(self, subscription: Subscription) -> None:
@@ -289,7 +325,7 @@ class Hub:
         except Unavailable as error:
             answers = [_Answer(messages={"error": [error_message("unavailable", str(error))]}) for _ in asked]
         except Exception as error:  # noqa: BLE001  one failed tick must not end the feed
-            self.num_failures += 1
+            self._failed += 1
             message = failure("live_failed", "the newest data could not be read; this is tried again", error)
             answers = [_Answer(messages={"error": [message]}) for _ in asked]
         at_s = self._clock_s()
@@ -299,6 +335,12 @@ class Hub:
             if viewer.request is request and number > viewer._newest:
                 viewer._newest = number
                 _deliver(viewer, answer, at_s)
+
+    async def _read_alerts(self) -> tuple[Message, bool]:
+        assert self._pool is not None, "pages are told of alerts only after one has subscribed"
+        if self._reader is None:
+            self._reader = AlertReader(self._store, now_us())
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._reader.read)
 
     # ---- threads ----------------------------------------------------------------------------
 

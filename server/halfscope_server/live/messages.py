@@ -1,7 +1,7 @@
 """Messages to viewers, as plain data that JSON can hold.
 
-Owns their shapes, which mirror `api.live_models.ServerMessage`. Must not import fastapi. Invariant: one panel that fails
-costs one error message; the others of the same tick are sent.
+Owns their shapes, which mirror `api.live_models.ServerMessage`. Must not import fastapi. Invariant: one panel that
+fails costs one error message; the others of the same tick are sent.
 """
 
 from __future__ import annotations

@@ -16,12 +16,25 @@ from functools import cache
 from typing import Any
 
 from halfscope_server.panels.base import Fill, Panel, Table
-from halfscope_server.panels.metrics import Metrics
+from halfscope_server.panels.metrics import Metrics, panel_id
 from halfscope_server.panels.theme import theme
 from halfscope_server.query.view import RunView
 from halfscope_server.query.window import Window
 
-__all__ = ["Fill", "Panel", "Table", "discover", "figure", "fill", "find", "for_run", "info", "table", "theme"]
+__all__ = [
+    "Fill",
+    "Panel",
+    "Table",
+    "discover",
+    "figure",
+    "fill",
+    "find",
+    "for_run",
+    "info",
+    "of_series",
+    "table",
+    "theme",
+]
 
 _MAX_SKELETONS = 512
 _skeletons: OrderedDict[str, dict[str, Any]] = OrderedDict()
@@ -53,6 +66,11 @@ def for_run(view: RunView) -> list[Panel]:
 def find(view: RunView, panel_id: str) -> Panel | None:
     """The panel of this id, if the run has it."""
     return next((panel for panel in for_run(view) if panel.id == panel_id), None)
+
+
+def of_series(name: str) -> str:
+    """Id of the panel that draws a series, in the runs that have it."""
+    return next((panel.id for panel in discover() if name in panel.series), "") or panel_id(name)
 
 
 def info(panel: Panel) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import { type QueryClient, skipToken, useQuery, useQueryClient } from "@tanstack/react-query";
 import { createContext, type ReactNode, useContext, useEffect, useMemo, useState } from "react";
+import { receiveAlerts } from "../alerts/queries";
 import { websocketAddress } from "../lib/base";
 import { type DeletedRun, isSignedOut } from "./client";
 import { type Connection, LiveClient } from "./live";
@@ -39,6 +40,9 @@ export function receive(cache: QueryClient, message: ServerMessage, watched: Cli
         // A fill that fits no skeleton we have: fetch the panel whole.
         else cache.invalidateQueries({ queryKey: key });
       }
+      break;
+    case "alerts":
+      receiveAlerts(cache, message);
       break;
     case "deleted":
       cache.setQueryData<DeletedRun>(deletedKey(message.run), message);

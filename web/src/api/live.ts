@@ -1,4 +1,4 @@
-/** The live websocket: one connection, one subscription at a time, reconnecting with back-off.
+/** The live websocket: one connection, one subscription at a time and alerts besides, reconnecting with back-off.
  *
  * Knows nothing of React or of what messages mean. Invariant: after every reconnect the present subscription is sent again, so
  * a page never has to.
@@ -50,6 +50,7 @@ export class LiveClient {
       this.#failures = 0;
       this.#lostSinceMs = null;
       this.#handlers.onConnection({ kind: "open" });
+      socket.send(JSON.stringify({ type: "watch_alerts" } satisfies ClientMessage));
       if (this.#wanted) socket.send(JSON.stringify(this.#wanted));
     };
     socket.onmessage = (event) => this.#handlers.onMessage(JSON.parse(event.data as string) as ServerMessage);

@@ -1,6 +1,290 @@
 // Generated from openapi.json by `npm run types`. Do not edit.
 
 export interface paths {
+    "/api/v1/alerts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Alerts
+         * @description Alerts, those that began last first, with the bell's numbers.
+         */
+        get: operations["list_alerts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/alerts/{alert}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Alert
+         * @description One alert with its evidence and what became of its notifications.
+         */
+        get: operations["get_alert"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/alerts/{alert}/acknowledge": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Acknowledge Alert
+         * @description Say that somebody has seen it: it is not sent again, and the bell no longer counts it. Who was first stays.
+         */
+        post: operations["acknowledge_alert"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/channels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Channels
+         * @description Every channel, oldest first, and the kinds there are.
+         */
+        get: operations["list_channels"];
+        put?: never;
+        /**
+         * Add Channel
+         * @description Make a channel; it is used from the next alert on.
+         */
+        post: operations["add_channel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/channels/{channel}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Change Channel
+         * @description Change a channel; secrets that are left out stay as they are.
+         */
+        put: operations["change_channel"];
+        post?: never;
+        /**
+         * Delete Channel
+         * @description Delete a channel with its secrets; what waits to be sent there is given up.
+         */
+        delete: operations["delete_channel"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/channels/{channel}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Test Channel
+         * @description Send a message that says it is a test, now.
+         */
+        post: operations["test_channel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Rules
+         * @description Every rule, by name, with what it is doing.
+         */
+        get: operations["list_rules"];
+        put?: never;
+        /**
+         * Add Rule
+         * @description Make a rule; its id must be free.
+         */
+        post: operations["add_rule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rules/{rule}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Change Rule
+         * @description Change a rule. What it fires is resolved, and judged anew from its next steps on.
+         */
+        put: operations["change_rule"];
+        post?: never;
+        /**
+         * Delete Rule
+         * @description Delete a rule: what it fires is resolved, what it found stays in the history.
+         */
+        delete: operations["delete_rule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rules/backtest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Backtest Rule
+         * @description When a rule would have fired on stored runs; nothing is kept or sent.
+         */
+        post: operations["backtest_rule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rules/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Check Rule
+         * @description A rule in words, or what is wrong with it by field.
+         */
+        post: operations["check_rule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rules/presets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Presets
+         * @description Rules ready to be taken over, each with its threshold and the reason for it.
+         */
+        get: operations["list_presets"];
+        put?: never;
+        /**
+         * Take Over Presets
+         * @description Make rules of presets; returns those that were made.
+         */
+        post: operations["take_over_presets"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rules/vocabulary": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Rule Vocabulary
+         * @description What rules can be made of: derived metrics, the series of the newest runs, aggregations.
+         */
+        get: operations["get_rule_vocabulary"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/rules/yaml": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export Rules
+         * @description All rules as YAML, for a file that is kept beside the code.
+         */
+        get: operations["export_rules"];
+        put?: never;
+        /**
+         * Import Rules
+         * @description Make and change rules as a text says; rules that it does not name stay. With any problem nothing is done.
+         */
+        post: operations["import_rules"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs": {
         parameters: {
             query?: never;
@@ -47,6 +331,26 @@ export interface paths {
          * @description Rename a run or replace its tags; what is not given stays.
          */
         patch: operations["change_run"];
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/alerts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Alert Bands
+         * @description Where rules fired on a run, the newest 500, to be laid over its charts.
+         */
+        get: operations["list_alert_bands"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/api/v1/runs/{run}/config": {
@@ -319,6 +623,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/silences": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Silences
+         * @description The silences that hold now, oldest first.
+         */
+        get: operations["list_silences"];
+        put?: never;
+        /**
+         * Add Silence
+         * @description Send nothing for what matches, until it ends or is lifted; the pages go on showing it.
+         */
+        post: operations["add_silence"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/silences/{silence}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Lift Silence
+         * @description End a silence: what still goes on and was not sent because of it is sent now.
+         */
+        delete: operations["lift_silence"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/theme": {
         parameters: {
             query?: never;
@@ -363,6 +711,66 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** AggregationItem */
+        AggregationItem: {
+            /**
+             * Argument
+             * @description Name of its argument: `quantile`; empty: it takes none.
+             */
+            argument: string;
+            /** Default Argument */
+            default_argument: number | null;
+            /** Id */
+            id: string;
+            /** Needs Window */
+            needs_window: boolean;
+            /**
+             * Takes Baseline
+             * @description Whether it can be compared with another run.
+             */
+            takes_baseline: boolean;
+            /** Text */
+            text: string;
+            /** Title */
+            title: string;
+            /**
+             * Unit
+             * @description Of the result: that of the metric, a share, a plain number, or the metric's per step or second.
+             * @enum {string}
+             */
+            unit: "same" | "share" | "" | "per";
+        };
+        /**
+         * AlertBand
+         * @description A stretch of a run in which a rule fired, to be laid over the charts of its metric.
+         */
+        AlertBand: {
+            /** Alert */
+            alert: string;
+            /** First Step */
+            first_step: number;
+            /**
+             * Last Step
+             * @description None: it fires still.
+             */
+            last_step: number | null;
+            /** Layer */
+            layer: string;
+            /** Panel */
+            panel: string;
+            /**
+             * Severity
+             * @enum {string}
+             */
+            severity: "info" | "warning" | "critical";
+            /** Text */
+            text: string;
+        };
+        /** AlertBands */
+        AlertBands: {
+            /** Bands */
+            bands: components["schemas"]["AlertBand"][];
+        };
         /**
          * AlertCounts
          * @description For the bell.
@@ -487,6 +895,184 @@ export interface components {
             /** Worst */
             worst: number | ("NaN" | "Infinity" | "-Infinity") | null;
         };
+        /** AlertList */
+        AlertList: {
+            /** Alerts */
+            alerts: components["schemas"]["AlertItem"][];
+            counts: components["schemas"]["AlertCounts"];
+            /** Next Cursor */
+            next_cursor?: string | null;
+        };
+        /**
+         * Backtest
+         * @description When a rule would have fired.
+         */
+        Backtest: {
+            /**
+             * Noisy
+             * @description A warning where it would have fired too often or flapped; empty: none.
+             */
+            noisy: string;
+            /** Runs */
+            runs: components["schemas"]["BacktestRun"][];
+            /**
+             * Summary
+             * @description "would have fired 2 times in 3 runs".
+             */
+            summary: string;
+            /** Took Ms */
+            took_ms: number;
+            /** Value Unit */
+            value_unit: string;
+        };
+        /** BacktestBody */
+        BacktestBody: {
+            rule: components["schemas"]["Rule"];
+            /**
+             * Runs
+             * @description Ids; empty: the newest that the rule's scope holds, at most 5.
+             */
+            runs?: string[];
+            /**
+             * Width Px
+             * @default 600
+             */
+            width_px?: number;
+        };
+        /** BacktestEpisode */
+        BacktestEpisode: {
+            /** Fired Step */
+            fired_step: number;
+            /** First Step */
+            first_step: number;
+            /** Layer */
+            layer: string;
+            /** Rank */
+            rank: number | null;
+            /** Resolved Step */
+            resolved_step: number | null;
+            /** Value */
+            value: number | ("NaN" | "Infinity" | "-Infinity") | null;
+            /** Worst */
+            worst: number | ("NaN" | "Infinity" | "-Infinity") | null;
+        };
+        /** BacktestRun */
+        BacktestRun: {
+            /**
+             * Episodes
+             * @description At most 200; `num_episodes` counts all.
+             */
+            episodes: components["schemas"]["BacktestEpisode"][];
+            /** First Step */
+            first_step: number | null;
+            /**
+             * High
+             * @description The compared number, thinned so that no crossing of the threshold is lost: band per bin of steps.
+             */
+            high: (number | ("NaN" | "Infinity" | "-Infinity") | null)[];
+            /** Last Step */
+            last_step: number | null;
+            /** Low */
+            low: (number | ("NaN" | "Infinity" | "-Infinity") | null)[];
+            /**
+             * Note
+             * @description Why there is nothing to judge: `this run has no series "val/accuracy"`.
+             */
+            note: string;
+            /** Num Episodes */
+            num_episodes: number;
+            /** Run */
+            run: string;
+            /** Run Name */
+            run_name: string;
+            /** Steps */
+            steps: number[];
+        };
+        /** ChannelBody */
+        ChannelBody: {
+            /**
+             * Enabled
+             * @default true
+             */
+            enabled?: boolean;
+            /** Kind */
+            kind: string;
+            /** Name */
+            name: string;
+            /** Options */
+            options?: {
+                [key: string]: string;
+            };
+            /**
+             * Secrets
+             * @description Write-only. When a channel is changed, a secret that is left out stays as it is.
+             */
+            secrets?: {
+                [key: string]: string;
+            };
+        };
+        /** ChannelField */
+        ChannelField: {
+            /** Name */
+            name: string;
+            /** Placeholder */
+            placeholder: string;
+            /** Required */
+            required: boolean;
+            /** Secret */
+            secret: boolean;
+            /** Text */
+            text: string;
+            /** Title */
+            title: string;
+        };
+        /** ChannelItem */
+        ChannelItem: {
+            /** Enabled */
+            enabled: boolean;
+            /** Id */
+            id: string;
+            /** Kind */
+            kind: string;
+            /** Last Error */
+            last_error: string;
+            /** Last Sent Us */
+            last_sent_us: number | null;
+            /** Name */
+            name: string;
+            /** Num Waiting */
+            num_waiting: number;
+            /** Options */
+            options: {
+                [key: string]: string;
+            };
+            /**
+             * Secrets Set
+             * @description Names of the secrets that are kept.
+             */
+            secrets_set: string[];
+        };
+        /**
+         * ChannelKind
+         * @description A kind of channel and what it asks for.
+         */
+        ChannelKind: {
+            /** Fields */
+            fields: components["schemas"]["ChannelField"][];
+            /** Kind */
+            kind: string;
+            /** Text */
+            text: string;
+            /** Title */
+            title: string;
+        };
+        /** ChannelList */
+        ChannelList: {
+            /** Channels */
+            channels: components["schemas"]["ChannelItem"][];
+            /** Kinds */
+            kinds: components["schemas"]["ChannelKind"][];
+        };
         /**
          * Chip
          * @description A piece of a sentence that the server words and the client only lays out.
@@ -528,7 +1114,7 @@ export interface components {
             tooltip?: string;
         };
         /** ClientMessage */
-        ClientMessage: components["schemas"]["WatchRuns"] | components["schemas"]["WatchRun"] | components["schemas"]["Unwatch"];
+        ClientMessage: components["schemas"]["WatchRuns"] | components["schemas"]["WatchRun"] | components["schemas"]["WatchAlerts"] | components["schemas"]["Unwatch"];
         /** ConfigEntry */
         ConfigEntry: {
             /** Key */
@@ -662,6 +1248,23 @@ export interface components {
              * @enum {string}
              */
             word: "healthy" | "settling" | "unhealthy" | "failed" | "waiting" | "unknown";
+        };
+        /**
+         * ImportResult
+         * @description What importing YAML did, or would do when it was only checked.
+         */
+        ImportResult: {
+            /** Changed */
+            changed: string[];
+            /** Created */
+            created: string[];
+            /**
+             * Problems
+             * @description Nothing is taken over when there is any.
+             */
+            problems: components["schemas"]["RuleProblem"][];
+            /** Unchanged */
+            unchanged: string[];
         };
         /**
          * LayerNode
@@ -896,6 +1499,32 @@ export interface components {
             type: "runs";
         };
         /**
+         * MetricItem
+         * @description What a rule can be about.
+         */
+        MetricItem: {
+            /**
+             * Aggregations
+             * @description Ids of those that make sense for it.
+             */
+            aggregations: string[];
+            /** Derived */
+            derived: boolean;
+            /** Id */
+            id: string;
+            /** Per Layer */
+            per_layer: boolean;
+            /**
+             * Text
+             * @description One sentence: what the number is.
+             */
+            text: string;
+            /** Title */
+            title: string;
+            /** Unit */
+            unit: string;
+        };
+        /**
          * NoticeItem
          * @description What became of one notification.
          */
@@ -1014,6 +1643,43 @@ export interface components {
             panels: components["schemas"]["PanelInfo"][];
         };
         /**
+         * Preset
+         * @description A rule ready to be taken over.
+         */
+        Preset: {
+            /**
+             * Group
+             * @description `NaN and Inf`, `Loss scale`, `Underflow`, `Loss and gradients`, `Speed`, `The run`.
+             */
+            group: string;
+            rule: components["schemas"]["Rule"];
+            /** Sentence */
+            sentence: string;
+            /**
+             * Taken
+             * @description Whether a rule was made from it.
+             */
+            taken: boolean;
+            /** Title */
+            title: string;
+        };
+        /**
+         * PresetChoice
+         * @description Which presets to make rules of.
+         */
+        PresetChoice: {
+            /**
+             * Ids
+             * @description Empty: the recommended ones, which are those of warnings and worse. One that was taken already stays as it is.
+             */
+            ids?: string[];
+        };
+        /** PresetList */
+        PresetList: {
+            /** Presets */
+            presets: components["schemas"]["Preset"][];
+        };
+        /**
          * Problem
          * @description Every error body. `detail` says what was seen, what was expected and what to do.
          */
@@ -1070,6 +1736,216 @@ export interface components {
              * @description Read-out: "steps 12,000-12,040: 3 skips, 1 scale growth".
              */
             text: string;
+        };
+        /**
+         * Rule
+         * @description When `aggregation` of `metric` over `window` is beyond `threshold` for long enough, say so.
+         */
+        Rule: {
+            /**
+             * Aggregation
+             * @default last
+             */
+            aggregation?: string;
+            /**
+             * Argument
+             * @description Of the aggregation: which quantile.
+             */
+            argument?: number | null;
+            /**
+             * Baseline
+             * @description For `ratio`: id of the run compared with; empty: the run's own past.
+             * @default
+             */
+            baseline?: string;
+            /**
+             * Channels
+             * @description Ids of channels; None: all that are switched on.
+             */
+            channels?: string[] | null;
+            /**
+             * Clear
+             * @description What it must come back to before it counts as over; None: the threshold.
+             */
+            clear?: number | null;
+            /**
+             * Comparison
+             * @default >
+             * @enum {string}
+             */
+            comparison?: ">" | ">=" | "<" | "<=";
+            /**
+             * Enabled
+             * @default true
+             */
+            enabled?: boolean;
+            /**
+             * Group By
+             * @description One alert for each. A series' own labels (scaler, optimizer) always tell apart.
+             * @default [
+             *       "run"
+             *     ]
+             */
+            group_by?: ("run" | "layer" | "rank")[];
+            /**
+             * @description How long it must be so before it fires (`for` in other systems).
+             * @default {}
+             */
+            hold?: components["schemas"]["Span"];
+            /**
+             * Id
+             * @description Stays when the rule is changed; what YAML and inhibitions refer to.
+             */
+            id: string;
+            /**
+             * Inhibited By
+             * @description Ids of rules which, firing on the same run, keep this one from sending.
+             * @default []
+             */
+            inhibited_by?: string[];
+            /**
+             * @description How long it must be over before it is resolved.
+             * @default {}
+             */
+            keep_firing?: components["schemas"]["Span"];
+            /**
+             * Message
+             * @description Template of the sentence; empty: the one made from the rule. Fields: {run}, {project}, {layer}, {rank}, {metric},
+             *     {value}, {threshold}, {step}, {first_step}, {severity}, {url}.
+             * @default
+             */
+            message?: string;
+            /**
+             * Metric
+             * @description Name of a series (`amp.scale`, `val/accuracy`), or of a derived metric (`nonfinite_rate.applied`).
+             */
+            metric: string;
+            /** Name */
+            name: string;
+            /**
+             * Preset
+             * @description Id of the preset it was made from.
+             * @default
+             */
+            preset?: string;
+            /**
+             * Reason
+             * @description Why this threshold; shown beside the rule.
+             * @default
+             */
+            reason?: string;
+            /**
+             * Repeat S
+             * @description Send again so often while it fires and nobody acknowledged; None: once.
+             */
+            repeat_s?: number | null;
+            /**
+             * Runbook
+             * @default
+             */
+            runbook?: string;
+            /**
+             * @default {
+             *       "projects": [],
+             *       "tags": [],
+             *       "runs": [],
+             *       "layers": [],
+             *       "ranks": []
+             *     }
+             */
+            scope?: components["schemas"]["Scope"];
+            /**
+             * Severity
+             * @default warning
+             * @enum {string}
+             */
+            severity?: "info" | "warning" | "critical";
+            /** Threshold */
+            threshold: number;
+            /**
+             * @default {
+             *       "steps": 1
+             *     }
+             */
+            window?: components["schemas"]["Span"];
+        };
+        /**
+         * RuleCheck
+         * @description What can be said of a rule without saving it.
+         */
+        RuleCheck: {
+            /**
+             * Problems
+             * @description `where` is the field: `threshold`, `window.steps`.
+             */
+            problems: components["schemas"]["RuleProblem"][];
+            /**
+             * Sentence
+             * @description In words; empty while it cannot be evaluated.
+             */
+            sentence: string;
+        };
+        /** RuleItem */
+        RuleItem: {
+            /**
+             * Error
+             * @description Why it cannot be evaluated on some run; empty: it can.
+             */
+            error: string;
+            /** Firing */
+            firing: number;
+            /** Last Fired Us */
+            last_fired_us: number | null;
+            /** Pending */
+            pending: number;
+            rule: components["schemas"]["Rule"];
+            /**
+             * Sentence
+             * @description The rule in words: "NaN/Inf rate, mean over 200 steps, above 1%".
+             */
+            sentence: string;
+            /** Version */
+            version: number;
+        };
+        /** RuleList */
+        RuleList: {
+            /** Rules */
+            rules: components["schemas"]["RuleItem"][];
+        };
+        /** RuleProblem */
+        RuleProblem: {
+            /** Text */
+            text: string;
+            /**
+             * Where
+             * @description `rules[2].threshold`, with the line where it is known.
+             */
+            where: string;
+        };
+        /**
+         * RulesText
+         * @description Rules as YAML.
+         */
+        RulesText: {
+            /** Text */
+            text: string;
+        };
+        /**
+         * RuleVocabulary
+         * @description For the sentence editor: what can be chosen.
+         */
+        RuleVocabulary: {
+            /** Aggregations */
+            aggregations: components["schemas"]["AggregationItem"][];
+            /**
+             * Metrics
+             * @description Derived ones first, then the series of the runs there are.
+             */
+            metrics: components["schemas"]["MetricItem"][];
+            /** Projects */
+            projects: string[];
+            /** Tags */
+            tags: string[];
         };
         /** RunConfig */
         RunConfig: {
@@ -1173,6 +2049,39 @@ export interface components {
             world_size: number;
         };
         /**
+         * Scope
+         * @description What a rule looks at. Empty lists: everything; several entries of one list: any of them.
+         */
+        Scope: {
+            /**
+             * Layers
+             * @description Patterns of parameters' names, for metrics of layers.
+             * @default []
+             */
+            layers?: string[];
+            /**
+             * Projects
+             * @default []
+             */
+            projects?: string[];
+            /**
+             * Ranks
+             * @default []
+             */
+            ranks?: number[];
+            /**
+             * Runs
+             * @description Patterns of a run's name, or its id.
+             * @default []
+             */
+            runs?: string[];
+            /**
+             * Tags
+             * @default []
+             */
+            tags?: string[];
+        };
+        /**
          * SeriesItem
          * @description One series of a run: a name with its labels.
          */
@@ -1262,6 +2171,66 @@ export interface components {
             /** Url */
             url: string;
         };
+        /**
+         * SilenceBody
+         * @description Silence what matches; empty rule, run and layer match everything, which must be said with `everything`.
+         */
+        SilenceBody: {
+            /**
+             * Comment
+             * @default
+             */
+            comment?: string;
+            /**
+             * Everything
+             * @default false
+             */
+            everything?: boolean;
+            /**
+             * For S
+             * @description None: until it is lifted.
+             */
+            for_s?: number | null;
+            /**
+             * Layer
+             * @default
+             */
+            layer?: string;
+            /**
+             * Rule
+             * @default
+             */
+            rule?: string;
+            /**
+             * Run
+             * @default
+             */
+            run?: string;
+        };
+        /** SilenceItem */
+        SilenceItem: {
+            /** Comment */
+            comment: string;
+            /** Created Us */
+            created_us: number;
+            /** Id */
+            id: string;
+            /** Layer */
+            layer: string;
+            /** Rule */
+            rule: string;
+            /** Run */
+            run: string;
+            /** Run Name */
+            run_name: string;
+            /** Until Us */
+            until_us: number | null;
+        };
+        /** SilenceList */
+        SilenceList: {
+            /** Silences */
+            silences: components["schemas"]["SilenceItem"][];
+        };
         /** Skips */
         Skips: {
             /** Longest Streak */
@@ -1284,6 +2253,17 @@ export interface components {
             streak: number;
             /** Total */
             total: number;
+        };
+        /**
+         * Span
+         * @description A stretch of training: so many steps, or so many seconds of its own clock (the times its steps were taken at).
+         *     Both absent: none at all.
+         */
+        Span: {
+            /** Seconds */
+            seconds?: number | null;
+            /** Steps */
+            steps?: number | null;
         };
         /**
          * Strip
@@ -1405,6 +2385,18 @@ export interface components {
             /** Rows */
             rows: string[][];
         };
+        /** TestResult */
+        TestResult: {
+            /** Ok */
+            ok: boolean;
+            /**
+             * Text
+             * @description What was sent where, or what went wrong and what to do.
+             */
+            text: string;
+            /** Took Ms */
+            took_ms: number;
+        };
         /**
          * Theme
          * @description Colour role to CSS colour.
@@ -1419,13 +2411,27 @@ export interface components {
                 [key: string]: string;
             };
         };
-        /** Unwatch */
+        /**
+         * Unwatch
+         * @description Watch neither runs nor a run any longer.
+         */
         Unwatch: {
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
              */
             type: "unwatch";
+        };
+        /**
+         * WatchAlerts
+         * @description Tell of alerts too, whatever else is watched: the numbers now, then every change.
+         */
+        WatchAlerts: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "watch_alerts";
         };
         /**
          * WatchRun
@@ -1568,6 +2574,885 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    list_alerts: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the page before */
+                before?: string;
+                limit?: number;
+                /** @description Of this rule alone */
+                rule?: string;
+                /** @description Of this run alone */
+                run?: string;
+                /** @description Any of these states; all but pending when none is given */
+                state?: ("pending" | "firing" | "resolved" | "no_data" | "error")[] | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertList"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_alert: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of an alert */
+                alert: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertItem"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is none of this id */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    acknowledge_alert: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of an alert */
+                alert: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertItem"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is none of this id */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_channels: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelList"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    add_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChannelBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelItem"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    change_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a channel */
+                channel: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChannelBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelItem"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is none of this id */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a channel */
+                channel: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is none of this id */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    test_channel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a channel */
+                channel: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TestResult"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is none of this id */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_rules: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RuleList"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    add_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Rule"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RuleItem"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Somebody else has changed it, or made one of this id */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    change_rule: {
+        parameters: {
+            query?: {
+                /** @description The version that the change was made from; none: whatever is there */
+                version?: number | null;
+            };
+            header?: never;
+            path: {
+                /** @description Id of a rule */
+                rule: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Rule"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RuleItem"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is none of this id */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Somebody else has changed it, or made one of this id */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a rule */
+                rule: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is none of this id */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    backtest_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BacktestBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Backtest"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    check_rule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    [key: string]: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RuleCheck"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_presets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PresetList"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    take_over_presets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PresetChoice"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RuleList"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is none of this id */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_rule_vocabulary: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RuleVocabulary"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    export_rules: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RulesText"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    import_rules: {
+        parameters: {
+            query?: {
+                /** @description Only say what would be done */
+                dry_run?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RulesText"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ImportResult"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_runs: {
         parameters: {
             query?: {
@@ -1761,6 +3646,65 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RunSummary"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_alert_bands: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertBands"];
                 };
             };
             /** @description Not signed in */
@@ -2660,6 +4604,133 @@ export interface operations {
             };
             /** @description Not signed in */
             401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_silences: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SilenceList"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    add_silence: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SilenceBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SilenceItem"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    lift_silence: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                silence: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is none of this id */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

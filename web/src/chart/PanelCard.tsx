@@ -2,6 +2,7 @@
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
+import { PanelAlerts, usePanelBands } from "../alerts/panel-bands";
 import { ApiError } from "../api/client";
 import { panelErrorKey, useLiveData } from "../api/live-provider";
 import { panelQuery, panelTableQuery } from "../api/queries";
@@ -29,6 +30,8 @@ interface PanelCardProps {
   fills?: boolean;
   /** The newest value below the title instead of beside it: for those that say much. */
   isStacked?: boolean;
+  /** The layer that is shown: its alerts are marked instead of those of the panel. */
+  layer?: string;
   /** The same numbers as a table behind a button; off where they are on the page already. */
   hasTable?: boolean;
 }
@@ -60,6 +63,7 @@ export function PanelCard(props: PanelCardProps) {
         <span className="panel-headline" title={figure?.fill.headline}>
           {figure?.fill.headline}
         </span>
+        <PanelAlerts run={run} panel={info.id} layer={props.layer} />
         {actions}
         {hasTable && (
           <button
@@ -90,11 +94,13 @@ function PanelBody({
   onZoom,
   onPick,
   onKey,
+  layer,
   fills = false,
 }: PanelCardProps & { visible: boolean }) {
   const [box, setBox] = useState<HTMLElement | null>(null);
   const boxPx = useHeight(fills ? box : null);
   const cache = useQueryClient();
+  const bands = usePanelBands(run, info.id, layer, window);
   const { data: figure, error, refetch } = useQuery({ ...panelQuery(run, info.id, window), enabled: visible });
   const failure = useLiveData<LiveError>(panelErrorKey(run, info.id));
   const retry = () => {
@@ -115,6 +121,7 @@ function PanelBody({
         x={window.x}
         windowKey={JSON.stringify(window)}
         utcOffsetMin={window.utc_offset_min}
+        bands={bands}
         onZoom={onZoom}
         onPick={onPick}
       />

@@ -2,6 +2,7 @@
 
 import type { PlotlyHTMLElement } from "plotly.js";
 import { useEffect, useMemo, useRef, useState } from "react";
+import type { ChartBand } from "../alerts/bands";
 import type { PanelFigure } from "../api/types";
 import { useMedia } from "../lib/hooks";
 import { usePalette } from "../lib/theme";
@@ -50,20 +51,21 @@ interface PlotProps {
   x: "step" | "time";
   windowKey: string;
   utcOffsetMin: number;
+  bands: readonly ChartBand[];
   /** Null: the whole run. */
   onZoom: (range: [number, number] | null) => void;
   /** Told where the chart was clicked: anywhere inside its axes, whether or not something is drawn there. */
   onPick?: ((point: ChartPoint) => void) | undefined;
 }
 
-export function Plot({ figure, height, x, windowKey, utcOffsetMin, onZoom, onPick }: PlotProps) {
+export function Plot({ figure, height, x, windowKey, utcOffsetMin, bands, onZoom, onPick }: PlotProps) {
   const element = useRef<HTMLDivElement>(null);
   const palette = usePalette();
   const canDrag = useMedia("(pointer: fine)");
   const [plotly, setPlotly] = useState<Plotly | null>(null);
   const built = useMemo(
-    () => buildFigure(figure, palette, { windowKey, canDrag }),
-    [figure, palette, windowKey, canDrag],
+    () => buildFigure(figure, palette, { windowKey, canDrag, bands }),
+    [figure, palette, windowKey, canDrag, bands],
   );
   const panel = figure.info.id;
   const handlers = useRef<Handled>({ onZoom, onPick, x, utcOffsetMin });

@@ -3,6 +3,7 @@
  * Figures come from the server and name roles; here roles become colours. Knows no panel, metric or series.
  */
 
+import { bandShapes, type ChartBand } from "../alerts/bands";
 import type { PanelFigure } from "../api/types";
 import type { Palette } from "../lib/theme";
 
@@ -64,7 +65,7 @@ function paintShape(shape: Json, palette: Palette): Json {
   const line = isObject(shape.line) ? shape.line : {};
   // A rectangle is a shaded zone; anything else is its line.
   return shape.type === "rect"
-    ? { ...shape, fillcolor: fade(color, AREA_OPACITY), line: { width: 0, ...line } }
+    ? { ...shape, fillcolor: fade(color, AREA_OPACITY), line: { width: 0, color, ...line } }
     : { ...shape, line: { color, ...line } };
 }
 
@@ -131,12 +132,14 @@ export interface Interaction {
   windowKey: string;
   /** Dragging zooms; off where a finger scrolls. */
   canDrag: boolean;
+  /** Stretches in which alerts fired, laid under the lines. */
+  bands?: readonly ChartBand[];
 }
 
 export function buildFigure(
   { skeleton, fill }: PanelFigure,
   palette: Palette,
-  { windowKey, canDrag }: Interaction,
+  { windowKey, canDrag, bands = [] }: Interaction,
 ): Figure {
   const traces = Array.isArray(skeleton.data) ? (skeleton.data as Json[]) : [];
   const data = traces.map((trace, at) => paintTrace(mergeOver(trace, fill.data[at] ?? {}), palette));
@@ -152,12 +155,18 @@ export function buildFigure(
     // The page has one zoom, along x; a chart's own vertical zoom would be forgotten by the next window.
     layout[name] = name.startsWith("x") ? { ...axis, uirevision: windowKey } : { ...axis, fixedrange: true };
   }
-  if (Array.isArray(layout.shapes))
-    layout.shapes = (layout.shapes as Json[]).map((shape) => paintShape(shape, palette));
+  const shapes = [...(Array.isArray(layout.shapes) ? (layout.shapes as Json[]) : []), ...shapesOf(bands, layout.xaxis)];
+  if (shapes.length > 0) layout.shapes = shapes.map((shape) => paintShape(shape, palette));
   if (Array.isArray(layout.annotations)) {
     layout.annotations = (layout.annotations as Json[]).map((annotation) => paintAnnotation(annotation, palette));
   }
   return { data, layout };
+}
+
+function shapesOf(bands: readonly ChartBand[], axis: unknown): Json[] {
+  const range = isObject(axis) && Array.isArray(axis.range) ? axis.range.map(Number) : [];
+  const [first, last] = range;
+  return first === undefined || last === undefined || !(last > first) ? [] : bandShapes(bands, [first, last]);
 }
 
 /** What Plotly reports as an end of its x axis, in the units of the URL: steps, or microseconds.

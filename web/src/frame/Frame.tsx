@@ -1,6 +1,8 @@
 /** What surrounds every page: rail or bottom bar, top bar, banners, search and help. */
 
 import { type ReactNode, useMemo, useRef, useState } from "react";
+import { AlertWatch } from "../alerts/AlertWatch";
+import { Bell, CountBadge } from "../alerts/Bell";
 import { useLive } from "../api/live-provider";
 import { useNow } from "../lib/hooks";
 import { useKeys } from "../lib/keys";
@@ -15,6 +17,7 @@ import { type Slots, SlotsContext } from "./top-bar";
 
 const PLACES = [
   { to: "/", title: "Runs", icon: "runs" },
+  { to: "/alerts", title: "Alerts", icon: "bell" },
   { to: "/settings", title: "Settings", icon: "settings" },
 ] as const;
 
@@ -35,6 +38,7 @@ export function Frame({ children }: { children: ReactNode }) {
     "?": () => setOverlay("help"),
     "/": search,
     "g r": () => navigate("/"),
+    "g a": () => navigate("/alerts"),
     "g s": () => navigate("/settings"),
     m: cycleTheme,
   });
@@ -51,6 +55,7 @@ export function Frame({ children }: { children: ReactNode }) {
             <Link key={to} to={to} className="rail-item" aria-current={isHere ? "page" : undefined}>
               <Icon name={icon} />
               {title}
+              {icon === "bell" && <CountBadge />}
             </Link>
           );
         })}
@@ -63,6 +68,7 @@ export function Frame({ children }: { children: ReactNode }) {
           <kbd>/</kbd>
         </button>
         <div ref={setPill} className="pill-slot" />
+        <Bell />
         <ThemeButton />
         <button
           type="button"
@@ -79,6 +85,7 @@ export function Frame({ children }: { children: ReactNode }) {
         {children}
       </main>
       <Toasts />
+      <AlertWatch />
       {overlay === "help" && <HelpDialog onClose={() => setOverlay(null)} />}
       {overlay === "search" && <QuickOpen onClose={() => setOverlay(null)} />}
     </SlotsContext>

@@ -88,6 +88,7 @@ export function LayerCharts({ run, panels, window, tree, strip, onVisible }: Lay
                   info={info}
                   onPick={pickStep}
                   onKey={onKey}
+                  layer={view.layer || tree.default_layer}
                   isStacked
                   fills
                   actions={

@@ -73,3 +73,13 @@ export function useTitle(title: string): void {
     document.title = title ? `${title} · halfscope` : "halfscope";
   }, [title]);
 }
+
+/** A value once it has not changed for `delayMs`. */
+export function useDebounced<T>(value: T, delayMs: number): T {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(value), delayMs);
+    return () => clearTimeout(timer);
+  }, [value, delayMs]);
+  return settled;
+}

@@ -63,6 +63,7 @@ export const SHORTCUTS: { title: string; keys: [string, string][] }[] = [
       ["?", "This help"],
       ["/", "Search runs"],
       ["g r", "Go to Runs"],
+      ["g a", "Go to Alerts"],
       ["g s", "Go to Settings"],
       ["m", "Theme: system, light, dark"],
       ["Esc", "Close, leave a field"],
@@ -74,6 +75,7 @@ export const SHORTCUTS: { title: string; keys: [string, string][] }[] = [
       ["j", "Next row or layer"],
       ["k", "Row or layer before"],
       ["Enter", "Open the row, select the layer"],
+      ["a", "Acknowledge the alert in focus, or the first"],
     ],
   },
   {

@@ -7,10 +7,12 @@ export interface Prefs {
   shortcuts: boolean;
   /** Columns of the Runs table shown beyond the usual ones. */
   columns: string[];
+  /** The browser's own notifications of alerts, while a page is open. */
+  notifications: boolean;
 }
 
 const KEY = "halfscope.prefs";
-const DEFAULTS: Prefs = { theme: "system", shortcuts: true, columns: [] };
+const DEFAULTS: Prefs = { theme: "system", shortcuts: true, columns: [], notifications: false };
 const listeners = new Set<() => void>();
 let current: Prefs = read();
 

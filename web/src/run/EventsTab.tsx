@@ -6,8 +6,8 @@ import { eventsQuery, layersQuery } from "../api/queries";
 import type { EventItem, EventKind, RunSummary, Strip } from "../api/types";
 import { layersAddress } from "../layers/address";
 import { formatCount, formatTime, shortenMiddle } from "../lib/format";
-import { useKeys } from "../lib/keys";
 import { Link, setQuery, usePlace } from "../lib/router";
+import { useRowKeys } from "../lib/rows";
 import { around } from "../strip/ZoomStrip";
 import { Icon, SEVERITY_ICON } from "../ui/icons";
 import { EmptyState, FailedState, Loading } from "../ui/states";
@@ -84,16 +84,6 @@ export function EventsTab({ summary, strip, numEvents }: EventsProps) {
       )}
     </div>
   );
-}
-
-/** j and k move through the rows' links. */
-function useRowKeys(list: { current: HTMLElement | null }) {
-  const move = (by: number) => {
-    const links = [...(list.current?.querySelectorAll<HTMLElement>("[data-row]") ?? [])];
-    const at = links.indexOf(document.activeElement as HTMLElement);
-    links[Math.min(links.length - 1, Math.max(0, at + by))]?.focus();
-  };
-  useKeys({ j: () => move(1), k: () => move(-1) });
 }
 
 function KindFilter({ kinds, chosen }: { kinds: EventKind[]; chosen: string[] }) {

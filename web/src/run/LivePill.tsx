@@ -56,7 +56,20 @@ export function LivePill({ summary, live, newSteps, onToggle }: LivePillProps) {
   );
 }
 
-export function ReconnectingPill({ retryAtMs, onRetry }: { retryAtMs: number; onRetry: () => void }) {
+/** Of pages that show more than one run: they cannot be paused. */
+export function ListPill() {
+  const { connection, client } = useLive();
+  if (connection.kind === "lost")
+    return <ReconnectingPill retryAtMs={connection.retryAtMs} onRetry={() => client.retryNow()} />;
+  return (
+    <span className="pill" data-testid="live-pill">
+      <Icon name="live" />
+      {connection.kind === "open" ? "Live" : "Connecting"}
+    </span>
+  );
+}
+
+function ReconnectingPill({ retryAtMs, onRetry }: { retryAtMs: number; onRetry: () => void }) {
   const now = useNow(500);
   const seconds = Math.max(0, Math.ceil((retryAtMs - now) / 1000));
   return (

@@ -2,6 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useMemo } from "react";
+import { MOST_LINES, RunAlertLines, useRunAlerts } from "../alerts/RunAlerts";
 import { panelsQuery } from "../api/queries";
 import type { Chip, PanelInfo, RunSummary, Strip, Window } from "../api/types";
 import { PanelCard } from "../chart/PanelCard";
@@ -51,6 +52,9 @@ function chipTarget(run: string, chip: Chip): string | undefined {
 }
 
 function Sentence({ summary }: { summary: RunSummary }) {
+  const alerts = useRunAlerts(summary.id);
+  // What fires says the same with more: the verdict's reasons take the lines that are left.
+  const reasons = summary.health.reasons.slice(0, Math.max(0, MOST_LINES - alerts.length));
   return (
     <div className="verdict">
       <p className="sentence" data-testid="sentence">
@@ -59,9 +63,10 @@ function Sentence({ summary }: { summary: RunSummary }) {
           <SentencePiece key={at} chip={chip} to={chipTarget(summary.id, chip)} />
         ))}
       </p>
-      {summary.health.reasons.length > 0 && (
+      <RunAlertLines alerts={alerts} />
+      {reasons.length > 0 && (
         <ul className="reasons">
-          {summary.health.reasons.slice(0, 3).map((reason) => (
+          {reasons.map((reason) => (
             <li key={reason} className={`severity-${summary.health.severity}`}>
               <Icon name={SEVERITY_ICON[summary.health.severity]} />
               <span>{reason}</span>

@@ -1,10 +1,12 @@
-/** Rename, tag and delete a run, from its page and from its row; deleting asks first. */
+/** Rename, tag, mute and delete a run, from its page and from its row; deleting asks first. */
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
+import { SilenceDialog } from "../alerts/SilenceDialog";
 import { api, unwrap } from "../api/client";
 import type { RunList, RunSummary } from "../api/types";
 import { formatCount } from "../lib/format";
+import { DialogButtons, FormError } from "../ui/forms";
 import { ActionMenu, ModalDialog } from "../ui/overlays";
 import { toast } from "../ui/toast";
 
@@ -14,7 +16,7 @@ interface RunMenuProps {
 }
 
 export function RunMenu({ summary, afterDelete }: RunMenuProps) {
-  const [dialog, setDialog] = useState<"rename" | "tags" | "delete" | null>(null);
+  const [dialog, setDialog] = useState<"rename" | "tags" | "mute" | "delete" | null>(null);
   const close = () => setDialog(null);
   return (
     <>
@@ -32,11 +34,20 @@ export function RunMenu({ summary, afterDelete }: RunMenuProps) {
                 () => toast(`Could not copy. The run id is ${summary.id}`, { isError: true }),
               ),
           },
+          { id: "mute", text: "Mute alerts…", onAction: () => setDialog("mute") },
           { id: "delete", text: "Delete…", danger: true, onAction: () => setDialog("delete") },
         ]}
       />
       {dialog === "rename" && <RenameDialog summary={summary} onClose={close} />}
       {dialog === "tags" && <TagsDialog summary={summary} onClose={close} />}
+      {dialog === "mute" && (
+        <SilenceDialog
+          title="Mute alerts of this run"
+          subject={{ rule: "", ruleName: "", run: summary.id, runName: summary.name, layer: "" }}
+          parts={["run"]}
+          onClose={close}
+        />
+      )}
       {dialog === "delete" && (
         <DeleteDialog summary={summary} onClose={close} afterDelete={afterDelete ?? (() => {})} />
       )}
@@ -170,26 +181,5 @@ function DeleteDialog({ summary, onClose, afterDelete }: DialogProps & { afterDe
         </div>
       </div>
     </ModalDialog>
-  );
-}
-
-function FormError({ error }: { error: Error | null }) {
-  return error ? (
-    <p className="form-error" role="alert">
-      {error.message}
-    </p>
-  ) : null;
-}
-
-function DialogButtons({ onCancel, submit, busy }: { onCancel: () => void; submit: string; busy: boolean }) {
-  return (
-    <div className="dialog-buttons">
-      <button type="button" className="button" onClick={onCancel}>
-        Cancel
-      </button>
-      <button type="submit" className="button primary" disabled={busy}>
-        {submit}
-      </button>
-    </div>
   );
 }

@@ -2,6 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { LinkedAlert } from "../alerts/RunAlerts";
 import { ApiError, type DeletedRun, UNREACHABLE } from "../api/client";
 import { deletedKey, liveRunKey, useLiveData, useWatch } from "../api/live-provider";
 import { runQuery } from "../api/queries";
@@ -170,6 +171,7 @@ function LoadedRun({ summary, live, tab, window, onVisible, onRows }: LoadedRunP
           );
         })}
       </nav>
+      <LinkedAlert run={summary.id} />
       {tab === "" && (
         <OverviewTab
           summary={summary}

@@ -118,6 +118,11 @@ function convert(clock: Clock, value: number, from: "step" | "time"): number | n
   return before.to;
 }
 
+/** The time of a step, in microseconds. Null where it cannot be told. */
+export function timeOf(clock: Clock, step: number): number | null {
+  return convert(clock, step, "step");
+}
+
 /** The range of the URL in steps, for the strip. Null where it cannot be told. */
 export function toSteps(view: Pick<View, "x" | "range">, clock: Clock): StepRange | null {
   if (!view.range || view.x === "step") return view.range;

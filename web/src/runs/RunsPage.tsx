@@ -2,14 +2,14 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { ApiError, UNREACHABLE } from "../api/client";
-import { useLive, useWatch } from "../api/live-provider";
+import { useWatch } from "../api/live-provider";
 import { runsQuery, serverQuery } from "../api/queries";
 import type { RunList } from "../api/types";
 import { TopBarContent } from "../frame/top-bar";
 import { formatCount } from "../lib/format";
 import { usePhone, useTitle } from "../lib/hooks";
 import { usePlace } from "../lib/router";
-import { ReconnectingPill } from "../run/LivePill";
+import { ListPill } from "../run/LivePill";
 import { DemoBanner } from "../run/RunPage";
 import { CopyButton } from "../ui/copy";
 import { Icon } from "../ui/icons";
@@ -39,18 +39,6 @@ export function RunsPage() {
         <Loading what="the runs" />
       )}
     </>
-  );
-}
-
-function ListPill() {
-  const { connection, client } = useLive();
-  if (connection.kind === "lost")
-    return <ReconnectingPill retryAtMs={connection.retryAtMs} onRetry={() => client.retryNow()} />;
-  return (
-    <span className="pill" data-testid="live-pill">
-      <Icon name="live" />
-      {connection.kind === "open" ? "Live" : "Connecting"}
-    </span>
   );
 }
 

@@ -3,9 +3,9 @@
 import { useRef, useState } from "react";
 import type { RunSummary } from "../api/types";
 import { useNow } from "../lib/hooks";
-import { useKeys } from "../lib/keys";
 import { usePrefs } from "../lib/prefs";
 import { setQuery } from "../lib/router";
+import { useRowKeys } from "../lib/rows";
 import { RunMenu } from "../run/RunMenu";
 import { Icon } from "../ui/icons";
 import { COLUMNS, type Column, sortRuns } from "./columns";
@@ -24,12 +24,7 @@ export function RunsTable({ runs, sort }: { runs: RunSummary[]; sort: string }) 
   const byId = new Map(runs.map((run) => [run.id, run]));
   const now = useNow(5000);
   const body = useRef<HTMLTableSectionElement>(null);
-  const move = (by: number) => {
-    const links = [...(body.current?.querySelectorAll<HTMLElement>("[data-row]") ?? [])];
-    const at = links.indexOf(document.activeElement as HTMLElement);
-    links[Math.min(links.length - 1, Math.max(0, at + by))]?.focus();
-  };
-  useKeys({ j: () => move(1), k: () => move(-1) });
+  useRowKeys(body);
 
   return (
     <div
