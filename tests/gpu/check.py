@@ -3,11 +3,16 @@
 1. Truth: 200 steps of FP16 autocast with overflows put in, on an unfused and a fused optimizer, clipped and not. Scale,
    next scale, skips, applied steps, gradient norms and sketches in the journal equal an independent reading taken
    beside them, and the weights are bit for bit those of an unwatched twin.
-2. Syncs: a watched step waits for the device exactly as often as an unwatched one, counted by PyTorch's own sync debug
+2. Syncs: a watched step waits for the device no more often than an unwatched one, counted by PyTorch's own sync debug
    mode; and where the unwatched step never waits, neither does the watched one, with that mode set to raise.
-3. Cost: watched against unwatched steps of a mid-size transformer, in turns; as by default, and sketched at every step.
+3. Kernels: sketches and norms of gradients of every type and layout, count for count what NumPy finds.
+4. Graphs: 50 captures and replays of a watched step leave the weights bit for bit what they are unwatched.
+5. Cost: watched against unwatched steps of a mid-size transformer, in turns; without sketches, as by default, and
+   sketched at every step. Then what norms and frames take on the device and on the host, and other ways to cut the
+   work.
 
-Prints `name value unit` lines and exits with 0 when 1 and 2 hold. `--device cpu` runs 1 alone, to try the script.
+Prints `name value unit` lines as it goes, and exits with 0 when 1 to 4 hold; a part that raises is told of, and the
+next one runs. `--parts` names some of them. `--device cpu` runs the truth alone, to try the script.
 Invariant: what is compared with halfscope's numbers never goes through halfscope's code.
 """
 
@@ -19,6 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,13 +36,15 @@ import torch
 from torch import nn
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "agent"))  # a machine that is lent for minutes need not install anything
+sys.path[:0] = [str(ROOT / "agent"), str(ROOT)]  # a machine that is lent for minutes need not install anything
 
 import halfscope  # noqa: E402
 from halfscope.record.layout import StreamPlace  # noqa: E402
 from halfscope.record.reader import JournalReader  # noqa: E402
 from halfscope.wire.codec import decode_record  # noqa: E402
 from halfscope.wire.messages import Declare, Event, Layers, Points, Record, Sketches  # noqa: E402
+
+from tests.gpu import kernels as kernel_checks  # noqa: E402
 
 NUM_STEPS = 200
 OVERFLOW_EVERY = 17
@@ -254,6 +262,7 @@ def series(records: Sequence[Record], name: str) -> dict[int, float]:
 
 def check_syncs(case: Case) -> tuple[int, int, list[str]]:
     """(syncs unwatched, syncs watched, what is wrong) over 50 steps."""
+    count_syncs(make(case), None)  # what a process waits for only once
     unwatched = count_syncs(make(case), None)
     with tempfile.TemporaryDirectory() as folder:
         training = make(case)
@@ -265,7 +274,7 @@ def check_syncs(case: Case) -> tuple[int, int, list[str]]:
         run.finish()
         failures = of_kind(journal(Path(folder)), "agent_degraded")
     problems = [f"halfscope itself failed: {each.attributes}" for each in failures]
-    if watched != unwatched:
+    if watched > unwatched:
         problems.append(f"{watched} syncs watched, {unwatched} unwatched")
     return unwatched, watched, problems
 
@@ -296,37 +305,92 @@ def sync_debug_mode(mode: str) -> Iterator[None]:
         torch.cuda.set_sync_debug_mode("default")
 
 
-# ---- 3. cost ---------------------------------------------------------------------------------
+# ---- 4. graphs -------------------------------------------------------------------------------
 
 
-def measure_cost(rounds: int, turn_steps: int) -> dict[str, float]:
-    """Milliseconds of an unwatched step, and ratios of a second unwatched copy and of a watched one."""
+def check_graphs(num_captures: int = 50) -> list[str]:
+    """What is wrong with a watched step that is captured and replayed, again and again."""
+    plain = captured_training(num_captures, watched=False)
+    with_us = captured_training(num_captures, watched=True)
+    problems = list(with_us[1])
+    if not all(torch.equal(mine, other) for mine, other in zip(with_us[0], plain[0], strict=True)):
+        problems.append("weights differ from those of the unwatched training")
+    return problems
+
+
+def captured_training(num_captures: int, *, watched: bool) -> tuple[list[torch.Tensor], list[str]]:
+    """Weights after the training, and what halfscope says went wrong."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 16)).to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, capturable=True)
+    batch = torch.randn(32, 64, device="cuda")
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        model(batch).square().mean().backward()
+        optimizer.step()
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = halfscope.watch(model, optimizer, mode="offline", directory=folder, every=1) if watched else None
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        for _ in range(num_captures):
+            with torch.cuda.stream(side):
+                step()
+                step()
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                step()
+            graph.replay()
+            graph.replay()
+            torch.cuda.synchronize()
+        failures = []
+        if run is not None:
+            run.finish()
+            failures = [str(each.attributes) for each in of_kind(journal(Path(folder)), "agent_degraded")]
+    return [parameter.detach().clone() for parameter in model.parameters()], failures
+
+
+# ---- 5. cost ---------------------------------------------------------------------------------
+
+NEVER = 10**9
+ARMS: dict[str, int | None] = {"norm_only": NEVER, "offline": None, "every_step": 1}
+"""Of each watched copy the interval of sketches."""
+
+
+def measure_cost(rounds: int, turn_steps: int) -> Iterator[tuple[str, float, str]]:
+    """Milliseconds of an unwatched step; ratios of a second unwatched copy and of watched ones; and what watching takes
+    of a step on the host: of the training thread, of the process, and by halfscope's own clock."""
     with tempfile.TemporaryDirectory() as folder:
         calls: dict[str, Callable[[], object]] = {name: transformer_step()[3] for name in ("unwatched", "again")}
-        runs = []
-        for name, every in (("offline", None), ("every_step", 1)):
+        runs = {}
+        for name, every in ARMS.items():
             model, optimizer, scaler, step = transformer_step()
-            runs.append(halfscope.watch(model, optimizer, scaler, mode="offline", directory=folder, every=every))
-            calls[name] = watched(runs[-1], step)
-        times: dict[str, list[float]] = {name: [] for name in calls}
+            began = time.perf_counter()
+            runs[name] = halfscope.watch(model, optimizer, scaler, mode="offline", directory=folder, every=every)
+            yield f"gpu.transformer.{name}.watch_s", time.perf_counter() - began, "s"
+            calls[name] = watched(runs[name], step)
+        if why := runs["offline"]._watcher.rings.stock_because:
+            print(f"# stock operations: {why}", flush=True)
+        times: dict[str, list[tuple[float, float, float]]] = {name: [] for name in calls}
         for call in calls.values():
             turn(call, 5)
+        own = {name: run._guard.own_ns for name, run in runs.items()}
         for number in range(rounds):
             for name in calls if number % 2 == 0 else reversed(calls):
                 times[name].append(turn(calls[name], turn_steps))
-        for run in runs:
+        num_steps = rounds * turn_steps
+        for name, run in runs.items():
+            yield f"gpu.transformer.{name}.own_us", (run._guard.own_ns - own[name]) / num_steps / 1e3, "us"
             run.finish()
     base = times["unwatched"]
-    ratio = {
-        name: statistics.median(a / b for a, b in zip(times[name], base, strict=True))
-        for name in ("again", "offline", "every_step")
-    }
-    return {
-        "gpu.transformer.unwatched.step_ms": statistics.median(base) * 1e3,
-        "gpu.transformer.again.ratio": ratio["again"],
-        "gpu.transformer.offline.ratio": ratio["offline"],
-        "gpu.transformer.every_step.ratio": ratio["every_step"],
-    }
+    yield "gpu.transformer.unwatched.step_ms", statistics.median(wall for wall, *_ in base) * 1e3, "ms"
+    for name in ("again", *ARMS):
+        pairs = list(zip(times[name], base, strict=True))
+        yield f"gpu.transformer.{name}.ratio", statistics.median(mine[0] / other[0] for mine, other in pairs), "ratio"
+        for at, kind in ((1, "thread"), (2, "process")):
+            extra = statistics.median(mine[at] - other[at] for mine, other in pairs)
+            yield f"gpu.transformer.{name}.{kind}_us", extra * 1e6, "us"
 
 
 def watched(run: halfscope.Run, step: Callable[[], torch.Tensor]) -> Callable[[], object]:
@@ -336,13 +400,16 @@ def watched(run: halfscope.Run, step: Callable[[], torch.Tensor]) -> Callable[[]
     return update
 
 
-def turn(call: Callable[[], object], num_steps: int) -> float:
+def turn(call: Callable[[], object], num_steps: int) -> tuple[float, float, float]:
+    """Seconds of a step: by the wall clock, of this thread's processor time, and of the process's."""
     torch.cuda.synchronize()
-    started = time.perf_counter()
+    clocks = time.perf_counter, time.thread_time, time.process_time
+    began = [clock() for clock in clocks]
     for _ in range(num_steps):
         call()
+    spent = clocks[1]() - began[1], clocks[2]() - began[2]
     torch.cuda.synchronize()
-    return (time.perf_counter() - started) / num_steps
+    return (clocks[0]() - began[0]) / num_steps, spent[0] / num_steps, spent[1] / num_steps
 
 
 def transformer_step() -> tuple[nn.Module, torch.optim.Optimizer, torch.amp.GradScaler, Callable[[], torch.Tensor]]:
@@ -369,36 +436,98 @@ def transformer_step() -> tuple[nn.Module, torch.optim.Optimizer, torch.amp.Grad
 # ---- all -------------------------------------------------------------------------------------
 
 
+def run_truth(options: argparse.Namespace) -> bool:
+    good = True
+    for case in cases(options.device):
+        good &= report(f"gpu.truth.{case.name}.problems", check_truth(case))
+    return good
+
+
+def run_syncs(options: argparse.Namespace) -> bool:
+    good = True
+    for case in cases(options.device):
+        unwatched, watched, problems = check_syncs(case)
+        tell(f"gpu.syncs.{case.name}.unwatched", unwatched, "syncs/50steps")
+        tell(f"gpu.syncs.{case.name}.watched", watched, "syncs/50steps")
+        good &= report(f"gpu.syncs.{case.name}.problems", problems)
+    return good
+
+
+def run_kernels(options: argparse.Namespace) -> bool:
+    device = torch.device("cuda", 0)
+    began = time.perf_counter()
+    kernels = kernel_checks.prepared(device)
+    tell("gpu.kernels.prepare_s", time.perf_counter() - began, "s")
+    good = True
+    for name, problems in kernel_checks.check_exactness(device, kernels):
+        good &= report(f"gpu.kernels.{name}.problems", problems)
+    return good
+
+
+def run_graphs(options: argparse.Namespace) -> bool:
+    return report("gpu.graphs.problems", check_graphs())
+
+
+def run_cost(options: argparse.Namespace) -> bool:
+    for line in measure_cost(options.rounds, turn_steps=SKETCH_EVERY):
+        tell(*line)
+    return True
+
+
+def run_speeds(options: argparse.Namespace) -> bool:
+    device = torch.device("cuda", 0)
+    shapes = [parameter.shape for parameter in transformer_step()[0].parameters()]
+    for line in kernel_checks.measure_speeds(device, kernel_checks.prepared(device), shapes):
+        tell(*line)
+    return True
+
+
+def run_variants(options: argparse.Namespace) -> bool:
+    shapes = [parameter.shape for parameter in transformer_step()[0].parameters()]
+    for line in kernel_checks.measure_variants(torch.device("cuda", 0), shapes):
+        tell(*line)
+    return True
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], bool]] = {
+    "truth": run_truth, "kernels": run_kernels, "syncs": run_syncs, "graphs": run_graphs, "cost": run_cost,
+    "speeds": run_speeds, "variants": run_variants,
+}  # fmt: skip
+
+
+def cases(device: str) -> list[Case]:
+    return [Case(device=device, fused=fused, clipped=clipped) for fused in (False, True) for clipped in (False, True)]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0 good, 1 something is wrong, 2 no CUDA device."""
     parser = argparse.ArgumentParser(description="Check halfscope's CUDA path.")
     parser.add_argument(
         "--device", choices=("cuda", "cpu"), default="cuda", help="cpu: only the truth, to try the script"
     )
-    parser.add_argument("--rounds", type=int, default=15, help="rounds of the cost measurement")
+    parser.add_argument("--rounds", type=int, default=8, help="rounds of the cost measurement")
+    parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=list(PARTS), help="what to run")
     options = parser.parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
         print(f"no CUDA device: torch {torch.__version__} sees none; run this on a machine with one", file=sys.stderr)
         return 2
     print(f"# torch {torch.__version__} · {torch.cuda.get_device_name() if options.device == 'cuda' else 'cpu'}")
     good = True
-    cases = [
-        Case(device=options.device, fused=fused, clipped=clipped)
-        for fused in (False, True)
-        for clipped in (False, True)
-    ]
-    for case in cases:
-        problems = check_truth(case)
-        good &= report(f"gpu.truth.{case.name}.problems", problems)
-    if options.device == "cuda":
-        for case in cases:
-            unwatched, watched, problems = check_syncs(case)
-            print(f"gpu.syncs.{case.name}.unwatched {unwatched} syncs/50steps")
-            print(f"gpu.syncs.{case.name}.watched {watched} syncs/50steps")
-            good &= report(f"gpu.syncs.{case.name}.problems", problems)
-        for name, value in measure_cost(options.rounds, turn_steps=SKETCH_EVERY).items():
-            print(f"{name} {value:.6g} {'ms' if name.endswith('_ms') else 'ratio'}", flush=True)
+    for part in options.parts if options.device == "cuda" else ["truth"]:
+        began = time.perf_counter()
+        try:
+            good &= PARTS[part](options)
+        except Exception:
+            good = False
+            print(f"# {part} raised:\n{traceback.format_exc()}", flush=True)
+        print(f"# {part}: {time.perf_counter() - began:.0f} s", flush=True)
+        if options.device == "cuda":
+            torch.cuda.empty_cache()
     return 0 if good else 1
+
+
+def tell(name: str, value: float, unit: str) -> None:
+    print(f"{name} {value:.6g} {unit}", flush=True)
 
 
 def report(name: str, problems: Sequence[str]) -> bool:

@@ -4,6 +4,7 @@ tensors."""
 from __future__ import annotations
 
 import importlib
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -29,7 +30,8 @@ def interpreted(tuning: Tuning = SMALL) -> FusedPass:
     kernels = importlib.import_module("halfscope.kernels.triton_kernels")
     types = {dtype: getattr(language, name) for dtype, name in fused.NAMES.items()}
     made = FusedPass(
-        torch.device("cpu"), kernels, types, tuning=tuning, pinned=False, stream=lambda: 0, make_event=Done
+        torch.device("cpu"), kernels, types, tuning=tuning, pinned=False, stream=lambda: 0, make_event=Done,
+        here=nullcontext,
     )  # fmt: skip
     made.prepare([torch.empty(1, dtype=dtype) for dtype in types], tried=True)
     return made

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 NAMES: Mapping[torch.dtype, str] = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "uint16"}
 """To what the kernels call them: of BF16 they take the bits. Wider ones have no kernel; FP8 is widened first."""
 _dtype = attrgetter("dtype")
+_NOTHING = nullcontext()
 
 TABLES = 64
 """Of so many steps the addresses are kept: as many as the host may run ahead of the device."""
@@ -103,6 +105,7 @@ class FusedPass:
         address: Callable[[torch.Tensor], int] = torch.Tensor.data_ptr,
         stream: Callable[[], int] | None = None,
         make_event: Callable[[], DoneEvent] | None = None,
+        here: Callable[[], AbstractContextManager[Any]] | None = None,
     ) -> None:
         """
         Args:
@@ -112,6 +115,7 @@ class FusedPass:
             address: where a tensor's elements lie.
             stream: identifies the current stream.
             make_event: how it is known that a table has left the host.
+            here: what kernels are launched in, for they run on the current device.
         """
         self.device = device
         self.types: dict[torch.dtype, Any] = {}
@@ -121,6 +125,7 @@ class FusedPass:
         self._pinned, self._address = pinned, address
         self._stream = stream or (lambda: torch._C._cuda_getCurrentRawStream(device.index))
         self._make_event = make_event or torch.cuda.Event
+        self._here = here or self._on_device
         self._plans: dict[Any, _Plan] = {}
         self._tables: dict[tuple[int, int], _Tables] = {}
         self._work: dict[Any, Work] = {}
@@ -143,8 +148,9 @@ class FusedPass:
         taken = [parameter for parameter in plain if parameter.dtype in self.types]
         if taken:
             stream = self._stream()
-            self._tables_for(stream, len(taken))
-            self._plan(stream, tuple(map(torch.Tensor.numel, taken)), tuple(map(_dtype, taken)))
+            with self._here():
+                self._tables_for(stream, len(taken))
+                self._plan(stream, tuple(map(torch.Tensor.numel, taken)), tuple(map(_dtype, taken)))
 
     def find(self, grads: Sequence[torch.Tensor]) -> Work | None:
         """The tables of some gradients, made and sent to the device if they are not there yet.
@@ -165,12 +171,13 @@ class FusedPass:
     def norms(self, work: Work, out: torch.Tensor) -> None:
         """Queues the L2 norm of each gradient, into a float64 vector on the device."""
         plan, tuning = work.plan, self._tuning
-        for group in plan.groups:
-            self._kernels.squares[(group.num_pieces,)](
-                work.addresses, group.pieces, group.squares,
-                self.types[group.dtype], tuning.squares_block, num_warps=tuning.squares_warps,
-            )  # fmt: skip
-        self._kernels.norms[(plan.num_tensors,)](plan.squares, plan.bounds, out, _NORM_BLOCK)
+        with self._here():
+            for group in plan.groups:
+                self._kernels.squares[(group.num_pieces,)](
+                    work.addresses, group.pieces, group.squares,
+                    self.types[group.dtype], tuning.squares_block, num_warps=tuning.squares_warps,
+                )  # fmt: skip
+            self._kernels.norms[(plan.num_tensors,)](plan.squares, plan.bounds, out, _NORM_BLOCK)
 
     def sketch(self, work: Work, scale: torch.Tensor, out: torch.Tensor) -> None:
         """Queues a row of counts and moments for each gradient.
@@ -180,22 +187,27 @@ class FusedPass:
             out: int64 on the device, of shape (gradients, ROW_WIDTH).
         """
         plan, tuning = work.plan, self._tuning
-        for group in plan.groups:
-            self._kernels.sketches[(group.num_pieces,)](
-                work.addresses, group.pieces, scale, group.rows, group.sums,
-                self.types[group.dtype], tuning.sketch_block, num_warps=tuning.sketch_warps,
-            )  # fmt: skip
         grid = plan.num_tensors, -(-rows.NUM_COUNTS // tuning.columns) + 1
-        self._kernels.tensors[grid](
-            plan.rows, plan.sums, plan.bounds, scale, out, out.view(torch.float64), _ROWS, tuning.columns
-        )
+        with self._here():
+            for group in plan.groups:
+                self._kernels.sketches[(group.num_pieces,)](
+                    work.addresses, group.pieces, scale, group.rows, group.sums,
+                    self.types[group.dtype], tuning.sketch_block, num_warps=tuning.sketch_warps,
+                )  # fmt: skip
+            self._kernels.tensors[grid](
+                plan.rows, plan.sums, plan.bounds, scale, out, out.view(torch.float64), _ROWS, tuning.columns
+            )
+
+    def _on_device(self) -> AbstractContextManager[Any]:
+        return _NOTHING if torch.cuda.current_device() == self.device.index else torch.cuda.device(self.device)
 
     def _new(self, key: tuple[int, tuple[int, ...], tuple[int, ...], tuple[torch.dtype, ...]]) -> Work | None:
         stream, addresses, sizes, dtypes = key
         if not addresses or not self.types.keys() >= set(dtypes):
             return None
-        plan = self._plan(stream, sizes, dtypes)
-        placed = self._tables_for(stream, len(addresses)).place(addresses, key)
+        with self._here():
+            plan = self._plan(stream, sizes, dtypes)
+            placed = self._tables_for(stream, len(addresses)).place(addresses, key)
         if placed is None:
             return None
         table, former = placed

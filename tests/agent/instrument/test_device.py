@@ -20,6 +20,8 @@ from halfscope.probes import gradients
 from halfscope.probes.device_sketches import DeviceSketcher
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
+from tests.helpers.kernels import interpreted
+
 Net = Callable[[], torch.nn.Sequential]
 
 
@@ -270,6 +272,49 @@ def test_late_values_give_the_same_record(watching: Any, net: Net, as_device: No
         (step, ["2.weight"]) for step in (7, 20, 21, 22, 50)
     ]
     assert {event.step for event in recorded.kinds("scale_backoff")} == {7, 20, 21, 22, 50}
+
+
+def test_kernels_read_what_stock_operations_would(watching: Any, net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Norms before and behind clipping, non-finite layers and sketches of a few steps, as the watcher wires them up."""
+    monkeypatch.setattr(
+        watcher_module,
+        "Rings",
+        lambda num_layers: Rings(
+            num_layers,
+            make=late_ring,
+            make_sketcher=lambda *args: DeviceSketcher(
+                args[0], args[1], fused=args[3], pinned=False, make_event=Later, capturing=lambda: False
+            ),
+            make_fused=lambda device: interpreted(),
+            on_host=lambda tensor: False,
+        ),
+    )
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    run = watching(model, optimizer, every=1)
+    expected, zeros = [], []
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(3, 4)).pow(2).mean().backward()
+        if step == 2:
+            model[2].weight.grad[0, 1] = math.nan
+        model[0].weight.grad[0, :] = 0.0
+        grads = torch.cat([p.grad.double().flatten() for p in model.parameters()])
+        expected.append(grads.norm().item())
+        zeros.append(int((grads == 0).sum()))
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+        optimizer.step()
+        run.step(loss=torch.tensor(1.0))
+    fused = run._watcher.rings._fused[torch.device("cpu")]
+    assert len(fused._work) >= 1
+    recorded = watching.read()
+    assert recorded.kinds("agent_degraded") == []
+    found = recorded.series("grad.norm")
+    assert [found[0], found[1]] == pytest.approx(expected[:2], rel=1e-12)
+    assert math.isnan(found[2])
+    handed = recorded.series("grad.norm_clipped")
+    assert handed[0] == pytest.approx(0.01, rel=1e-3)
+    assert [sum(int(one.sketch.zeros) for one in recorded.frames[step].values()) for step in range(3)] == zeros
 
 
 def test_values_are_read_at_step_boundaries_and_waited_for_only_at_the_end(
