@@ -58,6 +58,7 @@ def opened(settings: Settings) -> Iterator[Services]:
         stack.callback(delivery.stop)
         alerts = AlertService(
             store,
+            on_episodes=lambda _rows: hub.alerts_changed(),
             on_notices=delivery.poke,
             baseline=baseline_of(views),
             base_url=settings.public_url.rstrip("/"),
