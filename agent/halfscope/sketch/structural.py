@@ -8,9 +8,13 @@ rounding, however its zeros vary from batch to batch; and where no frame had roo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
@@ -51,58 +55,76 @@ def structural_zeros(
        what lies near the floor, while that is less than half (`TAIL_SHARE`).
 
     Args:
-        zeros: [F, L] (or [F]) ascending in time, as are all but `scale`.
+        zeros: [F, L] (or [F]) ascending in time, as are the next three.
         n: all elements; 0 where the layer was not sketched.
         nonzero: finite elements other than zero.
         near_floor: nonzero elements below FP16's smallest normal number at the frame's scale: `subnormal + flushed`.
-        scale: [F] loss scale; NaN counts as 1.
+        scale: loss scale, [F], or where layers differ in it [F, L] ([F, 1]: they do not); NaN counts as 1.
 
     Returns:
         [F, L] as float64, at most `zeros`; NaN: unknown.
     """
     shape = np.shape(zeros)
-    z, total, alive, floor = (np.reshape(a, (shape[0], -1)) for a in (zeros, n, nonzero, near_floor))
-    level_F = np.log2(np.nan_to_num(np.maximum(np.asarray(scale, np.float64), 2.0**-126), nan=1.0))
+    z, total, alive, floor = (np.reshape(a, (shape[0], -1)).T for a in (zeros, n, nonzero, near_floor))
+    level = np.log2(np.nan_to_num(np.maximum(np.asarray(scale, np.float64), 2.0**-126), nan=1.0))
     flushed = (total > 0) & (z == total)
-    silent_F = (flushed | (total == 0)).all(axis=1) & (flushed.sum(axis=1) > 1)
-    result = np.empty((z.shape[1], shape[0]))
-    for first in range(0, z.shape[1], LAYERS_AT_ONCE):
-        part = slice(first, first + LAYERS_AT_ONCE)
-        zeros_FL, n_FL, alive_FL, floor_FL = (np.asarray(a[:, part], np.float64) for a in (z, total, alive, floor))
-        result[part] = _of_layers(zeros_FL, n_FL, alive_FL, floor_FL, level_F, silent_F).T
+    silent_F = (flushed | (total == 0)).all(axis=0) & (flushed.sum(axis=0) > 1)
+    result = np.empty(z.shape)
+    for part, level_F in _parts(level.reshape(shape[0], -1), len(z)):
+        result[part] = _of_layers(z[part], total[part], alive[part], floor[part], flushed[part], level_F, silent_F)
     return result.T.reshape(shape)
 
 
-def _of_layers(z: Floats, total: Floats, alive: Floats, floor: Floats, level_F: Floats, silent_F: Bools) -> Floats:
-    """`structural_zeros` of some layers, [F, L]."""
-    result = np.where(alive > 0, z, np.nan)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        near = np.where(alive > 0, floor / alive, np.nan)
-        zero_share = np.where(total > 0, z / total, np.nan)
+def _parts(level: Floats, num_layers: int) -> Iterator[tuple[slice | Ints, Floats]]:
+    """A few layers of one scale at a time, with its logarithm over the frames."""
+    if level.shape[1] == 1:
+        for first in range(0, num_layers, LAYERS_AT_ONCE):
+            yield slice(first, first + LAYERS_AT_ONCE), level[:, 0]
+        return
+    unique, which = np.unique(level, axis=1, return_inverse=True)
+    for at in range(unique.shape[1]):
+        layers = np.flatnonzero(which.reshape(-1) == at)
+        for first in range(0, len(layers), LAYERS_AT_ONCE):
+            yield layers[first : first + LAYERS_AT_ONCE], np.ascontiguousarray(unique[:, at])
+
+
+def _of_layers(
+    z: NDArray[Any],
+    total: NDArray[Any],
+    alive: NDArray[Any],
+    floor: NDArray[Any],
+    flushed: Bools,
+    level_F: Floats,
+    silent_F: Bools,
+) -> Floats:
+    """`structural_zeros` of some layers, [L, F]."""
+    there = alive > 0
+    result = np.where(there, z, np.nan)
     clean = (total > 0) & (alive + z == total)  # frames with NaN or Inf are no measure for others
-    room = clean & (near < ROOM_SHARE)
-    flushed = (total > 0) & (z == total)
-    doubtful = flushed.any(axis=0) | (near >= ROOM_SHARE).any(axis=0)
+    near = there & (floor >= ROOM_SHARE * alive)
+    doubtful = flushed.any(axis=1) | near.any(axis=1)
+    room = clean & there & ~near
     if level_F.size and np.ptp(level_F) >= SCALE_STEP_LOG2:
-        doubtful |= room.any(axis=0)
+        doubtful |= room.any(axis=1)
     at = np.flatnonzero(doubtful)
     if at.size:
-        part = _Layers(
-            zero_share[:, at], near[:, at], alive[:, at], room[:, at], clean[:, at], flushed[:, at], level_F, silent_F
-        )
-        lost = part.lost_share()
-        result[:, at] = np.where(total[:, at] > 0, z[:, at] - lost * total[:, at], np.nan)
+        z, total, there = z[at], total[at], there[at]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            zero_share, near_share = z / total, floor[at] / alive[at]
+        part = _Layers(zero_share, near_share, there, room[at], clean[at], flushed[at], level_F, silent_F)
+        result[at] = np.where(total > 0, z - part.lost_share() * total, np.nan)
     return result
 
 
 class _Layers:
-    """The rules over layers where there is something to decide. All [F, L] but `level_F`."""
+    """The rules over layers where there is something to decide. All [L, F] but `level_F`; suffix X: frames of layers
+    that are looked at one by one, since what most frames have lost is plain."""
 
     def __init__(
         self,
         zero_share: Floats,
         near: Floats,
-        alive: Floats,
+        there: Bools,
         room: Bools,
         clean: Bools,
         flushed: Bools,
@@ -111,53 +133,56 @@ class _Layers:
     ) -> None:
         """
         Args:
+            near: share of the nonzero elements near the floor.
+            there: frames with a nonzero element.
             silent_F: frames in which no layer of the model has a gradient.
         """
-        self._zero_share, self._near, self._alive = zero_share, near, alive
+        self._zero_share, self._near, self._there = zero_share, near, there
         self._room, self._clean, self._flushed = room, clean, flushed
         self._level_F, self._silent_F = level_F, silent_F
 
     def lost_share(self) -> Floats:
         """Of all elements; NaN: unknown."""
-        from_scale = self._excess_with_scale()
-        separated = ~np.isnan(from_scale)
-        with_room = self._room & ~separated
-        most, least = nearest(self._zero_share, with_room), nearest(self._zero_share, with_room, largest=False)
+        lost = np.where(self._there, 0.0, np.nan)
+        separated = self._lost_with_scale(lost)
+        layer_X, frame_X = np.nonzero(self._flushed | (self._there & ~self._room & ~separated))
+        most_X, least_X, _ = nearest(self._zero_share, self._room & ~separated, layer_X, frame_X)
+        share_X, near_X = self._zero_share[layer_X, frame_X], self._near[layer_X, frame_X]
         with np.errstate(invalid="ignore"):
-            above = self._zero_share - most
+            above_X = share_X - most_X
             # Zeros that vary from batch to batch prove something only where they leave the range they vary in.
-            excess = np.where(np.isinf(most), np.nan, np.where(above > most - least, above, 0.0))
-            nonzero_share = np.where(self._alive > 0, (1 - self._zero_share), 0.0)
-            limit = np.where(self._near < TAIL_SHARE, self._near * nonzero_share, np.inf)
-            lost = np.where(self._room, 0.0, np.minimum(excess, limit))
-        lost = np.where(separated, from_scale, lost)
-        lost = np.where(self._alive > 0, lost, np.nan)
-        return np.where(self._flushed, self._lost_in_whole(most), lost)
+            excess_X = np.where(np.isinf(most_X), np.nan, np.where(above_X > most_X - least_X, above_X, 0.0))
+            limit_X = np.where(near_X < TAIL_SHARE, near_X * (1 - share_X), np.inf)
+            lost_X = np.minimum(excess_X, limit_X)
+        whole_X = self._flushed[layer_X, frame_X]
+        if whole_X.any():
+            lost_X[whole_X] = self._lost_in_whole(layer_X[whole_X], frame_X[whole_X], most_X[whole_X])
+        lost[layer_X, frame_X] = lost_X
+        return lost
 
-    def _lost_in_whole(self, most: Floats) -> Floats:
-        others = np.where((self._alive > 0) & self._clean, self._zero_share, -np.inf).max(axis=0, initial=-np.inf)
-        most = np.where(np.isinf(most), others, most)
-        lost = np.where(np.isinf(most), np.nan, 1.0 - most)
-        lost[self._perhaps_without_loss()] = np.nan
-        return np.where(self._unused(), 0.0, lost)
+    def _lost_in_whole(self, layer_X: Ints, frame_X: Ints, most_X: Floats) -> Floats:
+        others = np.where(self._there & self._clean, self._zero_share, -np.inf).max(axis=1, initial=-np.inf)
+        most_X = np.where(np.isinf(most_X), others[layer_X], most_X)
+        lost_X = np.where(np.isinf(most_X), np.nan, 1.0 - most_X)
+        lost_X[self._perhaps_without_loss()[layer_X, frame_X]] = np.nan
+        return np.where(self._unused()[layer_X, frame_X], 0.0, lost_X)
 
     def _perhaps_without_loss(self) -> Bools:
         """Frames without any gradient, at no smaller scale than the layer's last, which had room."""
         if not self._silent_F.any():
             return np.zeros(self._flushed.shape, bool)
-        at = np.where(self._alive > 0, np.arange(len(self._level_F))[:, None], -1)
-        before = np.maximum.accumulate(at, axis=0)
-        had_room = (before >= 0) & np.take_along_axis(self._room, np.maximum(before, 0), axis=0)
-        result: Bools = had_room & (self._level_F[:, None] >= self._level_F[before] - 0.5) & self._silent_F[:, None]
+        before = np.maximum.accumulate(np.where(self._there, np.arange(len(self._level_F)), -1), axis=1)
+        had_room = (before >= 0) & np.take_along_axis(self._room, np.maximum(before, 0), axis=1)
+        result: Bools = had_room & (self._level_F >= self._level_F[before] - 0.5) & self._silent_F
         return result
 
     def _unused(self) -> Bools:
         """All-zero frames of layers that have been all zero and back, with room, at least twice; and those before a
         layer's first gradient, where that has room."""
         unused = np.zeros(self._flushed.shape, bool)
-        for layer in np.flatnonzero(self._flushed.any(axis=0)):
-            there = np.flatnonzero(self._flushed[:, layer] | (self._alive[:, layer] > 0))
-            gone, room, level = self._flushed[there, layer], self._room[there, layer], self._level_F[there]
+        for layer in np.flatnonzero(self._flushed.any(axis=1)):
+            there = np.flatnonzero(self._flushed[layer] | self._there[layer])
+            gone, room, level = self._flushed[layer, there], self._room[layer, there], self._level_F[there]
             edges = np.flatnonzero(np.diff(gone, prepend=False, append=False))
             early, between, late = [], [], []
             for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
@@ -173,58 +198,66 @@ class _Layers:
             if len(between) >= 2:
                 early += between + late
             if early:
-                unused[np.concatenate(early), layer] = True
+                unused[layer, np.concatenate(early)] = True
         return unused
 
-    def _excess_with_scale(self) -> Floats:
-        """Rule 2; NaN where it does not apply."""
-        found = np.full(self._zero_share.shape, np.nan)
+    def _lost_with_scale(self, lost: Floats) -> Bools:
+        """Rule 2: what is lost by it, written into `lost`, and where it applies."""
+        separated = np.zeros(lost.shape, bool)
         level_F = np.round(self._level_F)
-        usable = self._clean & (self._alive > 0)
+        usable = self._clean & self._there
         for level in np.unique(level_F):
-            here_F, about_F = level_F == level, np.abs(self._level_F - level) <= 1.0
+            about_F = np.abs(self._level_F - level) <= 1.0
             high_F = self._level_F >= level + SCALE_STEP_LOG2
             if high_F.sum() < MIN_EACH or about_F.sum() < MIN_EACH:
                 continue
-            high, about = self._room & high_F[:, None], usable & about_F[:, None]
+            high, about = self._room & high_F, usable & about_F
             # A layer none of whose frames has more zeros than all of those at the larger scale is done with quickly.
-            few = np.where(high, self._zero_share, np.inf).min(axis=0)
-            at = np.flatnonzero(np.where(about, self._zero_share, -np.inf).max(axis=0) > few)
+            few = np.where(high, self._zero_share, np.inf).min(axis=1)
+            at = np.flatnonzero(np.where(about, self._zero_share, -np.inf).max(axis=1) > few)
             if at.size:
-                excess = _excess_over(self._zero_share[:, at], high[:, at], about[:, at])
-                found[np.ix_(here_F, at)] = excess[here_F]
-        return np.where(self._flushed, np.nan, found)
+                self._separate(at, high[at], about[at], level_F == level, lost, separated)
+        return separated
+
+    def _separate(self, at: Ints, high: Bools, about: Bools, here_F: Bools, lost: Floats, separated: Bools) -> None:
+        """Frames of some layers at one scale whose zeros are apart from those at a larger one."""
+        layer_X, frame_X = np.nonzero(~self._flushed[at] & here_F)
+        shares = self._zero_share[at]
+        most_high, least_high, num_high = nearest(shares, high, layer_X, frame_X)
+        most, least, num = nearest(shares, about, layer_X, frame_X)
+        with np.errstate(invalid="ignore"):
+            apart = least - most_high > np.maximum(most_high - least_high, most - least)
+        apart &= (num_high >= MIN_EACH) & (num >= MIN_EACH) & self._there[at][layer_X, frame_X]
+        place = (at[layer_X[apart]], frame_X[apart])
+        lost[place] = np.maximum(self._zero_share[place] - most_high[apart], 0.0)
+        separated[place] = True
 
 
-def _excess_over(zero_share: Floats, high: Bools, about: Bools) -> Floats:
-    """Zeros beyond those of frames at a higher scale, where the two groups are apart; NaN elsewhere."""
-    most_high, most = nearest(zero_share, high), nearest(zero_share, about)
-    least_high, least = nearest(zero_share, high, largest=False), nearest(zero_share, about, largest=False)
-    enough = (num_nearest(high) >= MIN_EACH) & (num_nearest(about) >= MIN_EACH)
-    with np.errstate(invalid="ignore"):
-        apart = enough & (least - most_high > np.maximum(most_high - least_high, most - least))
-        return np.where(apart, np.maximum(zero_share - most_high, 0.0), np.nan)
+def nearest(values: Floats, mask: Bools, layer_X: Ints, frame_X: Ints) -> tuple[Floats, Floats, Ints]:
+    """Of the nearest masked frames of a layer, `HALF_WINDOW` before a frame and as many from it on: their largest and
+    smallest value, and how many they are; -inf, inf and 0 where there are none.
 
-
-def nearest(values: Floats, mask: Bools, *, largest: bool = True) -> Floats:
-    """Per frame the largest (or smallest) value of the nearest masked frames, `HALF_WINDOW` before it and as many from
-    it on; -inf (inf) where there are none."""
-    num_frames = values.shape[0]
-    none, further = (-np.inf, np.maximum) if largest else (np.inf, np.minimum)
-    place = np.cumsum(mask, axis=0, dtype=np.int32)
-    packed = np.full((num_frames + 2 * HALF_WINDOW, values.shape[1]), none)
-    row, column = np.nonzero(mask)
-    packed[place[row, column] - 1 + HALF_WINDOW, column] = values[row, column]
+    Args:
+        values: [L, F], as is the mask.
+        layer_X: for which frames, ascending by layer and frame.
+    """
+    num_layers, num_frames = mask.shape
+    masked = np.flatnonzero(mask)
+    layer = masked // num_frames
+    # Layers one after another, with so many empty places before each that no window reaches into two.
+    packed = np.full(masked.size + HALF_WINDOW * (num_layers + 1), -np.inf)
+    place = np.arange(masked.size) + HALF_WINDOW * (layer + 1)
+    packed[place] = values.reshape(-1)[masked]
+    least = np.full(packed.shape, np.inf)
+    least[place] = packed[place]
     width = 1
     while width < 2 * HALF_WINDOW:  # windows of 2, 4, 8, 16
-        packed = further(packed[: len(packed) - width], packed[width:])
+        packed = np.maximum(packed[:-width], packed[width:])
+        least = np.minimum(least[:-width], least[width:])
         width *= 2
-    found: Floats = np.take_along_axis(packed, place - mask, axis=0)
-    return found
-
-
-def num_nearest(mask: Bools) -> NDArray[np.int64]:
-    """How many frames `nearest` looks at."""
-    before: NDArray[np.int64] = np.cumsum(mask, axis=0, dtype=np.int64) - mask
-    count: NDArray[np.int64] = np.minimum(before, HALF_WINDOW) + np.minimum(mask.sum(axis=0) - before, HALF_WINDOW)
-    return count
+    rank_X = np.searchsorted(masked, layer_X * num_frames + frame_X)
+    at_X = rank_X + HALF_WINDOW * layer_X
+    counts = np.bincount(layer, minlength=num_layers)
+    before_X = rank_X - (np.cumsum(counts) - counts)[layer_X]
+    num_X = np.minimum(before_X, HALF_WINDOW) + np.minimum(counts[layer_X] - before_X, HALF_WINDOW)
+    return packed[at_X], least[at_X], num_X

@@ -14,7 +14,7 @@ from halfscope_server.panels.arrays import packed
 from halfscope_server.panels.base import Fill, Table
 from halfscope_server.panels.columns import no_frames, note
 from halfscope_server.panels.window import shares_in_words
-from halfscope_server.panels.zones import ZONES, exponent_ticks
+from halfscope_server.panels.zones import ZONES, exponent_ticks, scale_words
 from halfscope_server.query.exponents import Exponents, OneStep, one_step
 from halfscope_server.query.format import integer, layer_words, norm, number, power_of_two, share
 from halfscope_server.query.underflow import Underflow, run_underflow, words
@@ -138,7 +138,7 @@ def _no_bars() -> dict[str, Any]:
 
 def _scale(one: Exponents) -> str:
     """The scale in words; what is assumed is said to be."""
-    return power_of_two(float(one.scale[0])) if one.has_scaler else f"none, read at {power_of_two(float(one.scale[0]))}"
+    return scale_words(one, 0) if one.has_scaler else f"none, read at {power_of_two(float(one.scale[0]))}"
 
 
 # ---- arrays ----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from halfscope_server.panels.columns import (
     places,
     wrapped,
 )
-from halfscope_server.panels.zones import ZONES, exponent_ticks
+from halfscope_server.panels.zones import ZONES, exponent_ticks, scale_words
 from halfscope_server.query.exponents import LOST, OVERFLOW, SUBNORMAL, Exponents, exponents, one_step
 from halfscope_server.query.format import integer, layer_words, plural, power_of_two, share, shortened, step_range
 from halfscope_server.query.frames import run_frames
@@ -313,6 +313,10 @@ def how_to_read(found: Exponents, is_measured: bool) -> str:
         moving = "; they move with the loss scale" if found.has_scaler else ""
         would = "becomes" if is_measured else "would become"
         rest = f"the lines are FP16's limits{at}, above them all {would} Inf and below the lowest 0{moving}"
+        if found.is_mixed:
+            rest += (
+                "; layers differ in their scale: the lines are at that of most elements, all shares at each layer's own"
+            )
     split = " (scales that are no powers of two divide a cell between two)" if found.interpolated else ""
     return f"{what}: {rest}{split}."
 
@@ -343,7 +347,7 @@ def read_out(found: Exponents, k: int) -> str:
     n = max(int(found.n[k]), 1)
     lines = [
         step_range(int(found.step[k]), int(found.last_step[k])),
-        f"scale {power_of_two(float(found.scale[k]))}" if found.has_scaler else "",
+        f"scale {scale_words(found, k)}" if found.has_scaler else "",
         shares_in_words(found, k),
         f"zeros {share(int(found.zeros[k]) / n)}",
     ]
@@ -367,7 +371,7 @@ def _table(found: Exponents) -> Table:
         parts = (found.lost, found.subnormal, found.overflow, found.zeros)
         cells = [share(float(values[k]) / n) for values in parts]
         bad = integer(int(found.nan[k] + found.infinite[k]))
-        rows.append([integer(int(found.step[k])), power_of_two(float(found.scale[k])), *cells, bad])
+        rows.append([integer(int(found.step[k])), scale_words(found, k), *cells, bad])
     rows, left_out = thin_rows(rows, "columns")
     columns = ["step", "scale", "lost", "subnormal", "overflow", "zeros", "NaN or Inf"]
     return Table(columns=columns, rows=rows, note=left_out)

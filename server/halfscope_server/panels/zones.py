@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from halfscope_server.query.exponents import LOST, OVERFLOW, SUBNORMAL
+from halfscope_server.query.exponents import LOST, OVERFLOW, SUBNORMAL, Exponents
 from halfscope_server.query.format import power_of_two, superscript
 
 ROOMY_PX = 500
@@ -61,6 +61,12 @@ IS_LOST = Zone(
     above=False,
 )
 ZONES = (OVERFLOWS, IS_SUBNORMAL, IS_LOST)
+
+
+def scale_words(found: Exponents, column: int) -> str:
+    """The loss scale of a column: `2¹⁶`, or of layers that differ in it `2⁸ to 2¹⁶`."""
+    least, most = float(found.least_scale[column]), float(found.most_scale[column])
+    return power_of_two(most) if least == most else f"{power_of_two(least)} to {power_of_two(most)}"
 
 
 def exponent_ticks(low: int, high: int, most: int) -> dict[str, object]:

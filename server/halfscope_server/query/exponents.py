@@ -23,7 +23,7 @@ from halfscope_server.query.tree import Node
 from halfscope_server.query.underflow import default_layer, run_underflow
 from halfscope_server.query.view import Piece, RunView
 from halfscope_server.query.window import Span, Window
-from halfscope_server.store.types import GRADIENT_POINTS
+from halfscope_server.store.types import GRADIENT_POINTS, FrameSketches
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -58,7 +58,11 @@ class Exponents:
     num_frames: Ints
     """[C] added up."""
     scale: Floats
-    """[C] that of the last frame; the assumed one where there is none."""
+    """[C] that of the last frame; the assumed one where there is none. Where layers differ in it, that of most
+    elements, at which FP16's limits are drawn on the true gradient. All counts are of every layer at its own."""
+    least_scale: Floats
+    """[C] the smallest of any layer."""
+    most_scale: Floats
     has_scaler: bool
     interpolated: bool
     """Some scale is no power of two: bins are split between two."""
@@ -78,6 +82,11 @@ class Exponents:
     @property
     def num_bins(self) -> int:
         return int(self.counts.shape[1])
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether its layers differ in their loss scale."""
+        return bool((self.least_scale < self.most_scale).any())
 
     def limit(self, exponent: float) -> Floats:
         """[C] where a limit of FP16 lies on the axis."""
@@ -185,10 +194,12 @@ class _Frames:
     step: Ints
     time_us: Ints
     attempt: Ints
-    scale: Floats
     point: Ints
     maybe_clipped: NDArray[np.bool_]
     sketch: Sketch
+    """Of all layers together."""
+    by_scale: tuple[tuple[Floats, Sketch], ...]
+    """Of the layers of one loss scale each, with it; most elements first."""
 
 
 def _read(view: RunView, frames: RunFrames, node: Node, span: Span) -> _Frames | None:
@@ -198,9 +209,14 @@ def _read(view: RunView, frames: RunFrames, node: Node, span: Span) -> _Frames |
     arrays = {
         item.name: np.concatenate([getattr(part, item.name) for part in found])
         for item in fields(_Frames)
-        if item.name != "sketch"
+        if item.name not in ("sketch", "by_scale")
     }
-    return _Frames(sketch=_joined([part.sketch for part in found]), **arrays)
+    by_scale = []
+    for at in range(max(len(part.by_scale) for part in found)):
+        # Attempts may differ in how many scales they have.
+        groups = [part.by_scale[at] if at < len(part.by_scale) else _no_group(part) for part in found]
+        by_scale.append((np.concatenate([scale for scale, _ in groups]), _joined([one for _, one in groups])))
+    return _Frames(sketch=_joined([part.sketch for part in found]), by_scale=tuple(by_scale), **arrays)
 
 
 def _read_piece(view: RunView, frames: RunFrames, node: Node, span: Span, piece: Piece) -> _Frames | None:
@@ -235,15 +251,38 @@ def _read_piece(view: RunView, frames: RunFrames, node: Node, span: Span, piece:
         return found
 
     head = parts[0]
+    by_scale = _by_scale(parts, kept, rows)
     return _Frames(
         step=head.step[rows],
         time_us=head.time_us[rows],
         attempt=head.attempt[rows].astype(np.int64),
-        scale=head.scale[rows],
         point=of_first("point"),
         maybe_clipped=of_first("maybe_clipped").astype(np.bool_),
-        sketch=_rows(merge([_rows(p.sketches, keep).merged(1) for p, keep in zip(parts, kept, strict=True)]), rows),
+        sketch=by_scale[0][1] if len(by_scale) == 1 else merge([sketch for _, sketch in by_scale]),
+        by_scale=by_scale,
     )
+
+
+def _by_scale(
+    parts: Sequence[FrameSketches], kept: Sequence[NDArray[np.bool_]], rows: NDArray[np.bool_]
+) -> tuple[tuple[Floats, Sketch], ...]:
+    """The layers of each loss scale added up: mostly all of them. Layers that were not there count with none."""
+    found: dict[bytes, tuple[Floats, list[Sketch]]] = {}
+    for part, keep in zip(parts, kept, strict=True):
+        sketches, scales = _rows(part.sketches, keep), part.scale[keep]
+        unique, which = np.unique(scales, axis=1, return_inverse=True, equal_nan=True)
+        for at in range(unique.shape[1]):
+            layers = np.flatnonzero(which.reshape(-1) == at)
+            one = sketches if unique.shape[1] == 1 else sketches[:, layers]
+            scale = np.ascontiguousarray(unique[:, at])
+            found.setdefault(scale.tobytes(), (scale, []))[1].append(one.merged(1))
+    added = [(scale[rows], _rows(merge(group), rows)) for scale, group in found.values()]
+    return tuple(sorted(added, key=lambda group: -int(group[1].n.sum())))
+
+
+def _no_group(part: _Frames) -> tuple[Floats, Sketch]:
+    """No element, at the scale of the others."""
+    return part.by_scale[0][0], Sketch.empty((part.step.size,))
 
 
 def _rows(sketches: Sketch, keep: NDArray[np.bool_]) -> Sketch:
@@ -270,19 +309,23 @@ def _joined(sketches: Sequence[Sketch]) -> Sketch:
 
 
 def _in_columns(found: _Frames, name: str, seen: bool, assumed: float, starts: Ints) -> Exponents:
-    usable = np.isfinite(found.scale) & (found.scale > 0)
-    level = np.clip(np.log2(np.where(usable, found.scale, assumed)), -MAX_SCALE_LOG2, MAX_SCALE_LOG2)
-    scale = np.exp2(level)
+    levels = [_level(scale, assumed) for scale, _ in found.by_scale]
     ends = np.append(starts[1:], found.step.size) - 1
-    sketch = found.sketch.trimmed()
-    lowest, counts = _shifted(sketch, level if seen else np.zeros(level.size))
-    below = {limit: sketch.below(limit, scale) for limit in (LOST, SUBNORMAL, OVERFLOW)}
+    parts = [
+        _shifted(sketch.trimmed(), level if seen else np.zeros(level.size))
+        for level, (_, sketch) in zip(levels, found.by_scale, strict=True)
+    ]
+    lowest, counts = _aligned(parts)
+    below = {limit: _below(found, levels, limit) for limit in (LOST, SUBNORMAL, OVERFLOW)}
+    sketch = found.sketch
 
     def added(values: NDArray[T]) -> NDArray[T]:
         result: NDArray[T] = np.add.reduceat(values, starts, axis=0)
         return result
 
-    lines = np.zeros(1) if seen else level
+    all_levels = np.stack(levels)
+    there = np.stack([one.n > 0 for _, one in found.by_scale])
+    lines = np.zeros(1) if seen else all_levels
     lowest, drawn = _cut(lowest, added(counts), LOST - float(lines.max()), OVERFLOW - float(lines.min()))
     return Exponents(
         name=name,
@@ -292,9 +335,11 @@ def _in_columns(found: _Frames, name: str, seen: bool, assumed: float, starts: I
         time_us=found.time_us[starts],
         last_time_us=found.time_us[ends],
         num_frames=ends - starts + 1,
-        scale=scale[ends],
-        has_scaler=bool(usable.any()),
-        interpolated=bool((level != np.round(level)).any()),
+        scale=np.exp2(levels[0][ends]),
+        least_scale=np.exp2(np.where(there, all_levels, np.inf).min(axis=0)[ends]),
+        most_scale=np.exp2(np.where(there, all_levels, -np.inf).max(axis=0)[ends]),
+        has_scaler=any(bool(_usable(scale).any()) for scale, _ in found.by_scale),
+        interpolated=bool((all_levels != np.round(all_levels)).any()),
         lowest=lowest,
         counts=drawn,
         n=added(sketch.n),
@@ -305,6 +350,35 @@ def _in_columns(found: _Frames, name: str, seen: bool, assumed: float, starts: I
         subnormal=added(below[SUBNORMAL] - below[LOST]),
         overflow=added(sketch.nonzero - below[OVERFLOW]),
     )
+
+
+def _below(found: _Frames, levels: Sequence[Floats], limit: int) -> Floats:
+    """[F] nonzero elements below a limit of FP16, each layer's at its own scale."""
+    total: Floats = np.zeros(found.step.size)
+    for level, (_, sketch) in zip(levels, found.by_scale, strict=True):
+        total += sketch.below(limit, np.exp2(level))
+    return total
+
+
+def _usable(scale: Floats) -> NDArray[np.bool_]:
+    return np.isfinite(scale) & (scale > 0)
+
+
+def _level(scale: Floats, assumed: float) -> Floats:
+    """Logarithm of each frame's scale, within reason."""
+    level: Floats = np.log2(np.where(_usable(scale), scale, assumed))
+    return np.clip(level, -MAX_SCALE_LOG2, MAX_SCALE_LOG2)
+
+
+def _aligned(parts: Sequence[tuple[int, Floats]]) -> tuple[int, Floats]:
+    """The sum of counts of [F, B] that begin at different exponents."""
+    if len(parts) == 1:
+        return parts[0]
+    lowest = min(first for first, _ in parts)
+    total = np.zeros((parts[0][1].shape[0], max(first + counts.shape[1] for first, counts in parts) - lowest))
+    for first, counts in parts:
+        total[:, first - lowest : first - lowest + counts.shape[1]] += counts
+    return lowest, total
 
 
 def _shifted(sketch: Sketch, level_F: Floats) -> tuple[int, Floats]:

@@ -120,6 +120,7 @@ def _sketch_rows(found: FrameSketches, names: Sequence[str], kind: str) -> Itera
     frame, layer = np.nonzero(found.present)
     stack = found.sketches
     counts = stack.counts[frame, layer]
+    scales = np.broadcast_to(found.scale, found.present.shape)[frame, layer].tolist()
     row, place = np.nonzero(counts)
     exponents, elements = (stack.lowest + place).tolist(), counts[row, place].tolist()
     ends = np.cumsum(np.bincount(row, minlength=len(frame))).tolist()
@@ -128,7 +129,7 @@ def _sketch_rows(found: FrameSketches, names: Sequence[str], kind: str) -> Itera
         "rank": found.rank[frame].tolist(),
         "attempt": found.attempt[frame].tolist(),
         "step": found.step[frame].tolist(),
-        "scale": [None if scale != scale else json_number(scale) for scale in found.scale[frame].tolist()],
+        "scale": [None if scale != scale else json_number(scale) for scale in scales],
         "point": [GRADIENT_POINTS[at] for at in found.point[frame, layer].tolist()],
         "clipped": ["maybe" if maybe else "no" for maybe in found.maybe_clipped[frame, layer].tolist()],
         **{name: getattr(stack, name)[frame, layer].tolist() for name in COUNTS},

@@ -36,6 +36,7 @@ CACHED_CELLS = 3_000_000
 CHUNK_CELLS = 1_000_000
 """Read at once."""
 
+_WANTED = ("n", "zeros", "nan", "pos_inf", "neg_inf", "flushed", "subnormal", "sumsq", "absmax")
 _COUNTS = ("frames", "n", "zeros", "nonfinite", "infinite", "flushed", "subnormal")
 
 
@@ -49,7 +50,8 @@ class FrameTable:
     """[F] of the last of them."""
     time_us: Ints
     scale: Floats
-    """[F] NaN where there was no scaler; of the last of them."""
+    """[F, 1], or [F, L] where layers differ in it; NaN where there was no scaler. Where frames were
+    added up, of the last of them."""
     frames: NDArray[Any]
     """[F, L]; so are all below. How many frames with the layer were added up; 0: it was not sketched."""
     n: NDArray[Any]
@@ -73,7 +75,8 @@ class FrameTable:
     @property
     def nonzero(self) -> NDArray[Any]:
         """[F, L] finite elements other than zero."""
-        nonzero: NDArray[Any] = self.n - self.zeros - self.nonfinite
+        nonzero: NDArray[Any] = self.n - self.zeros
+        nonzero -= self.nonfinite
         return nonzero
 
     def rows(self, part: slice) -> FrameTable:
@@ -273,40 +276,50 @@ def _moments(view: RunView, layers: tuple[LayerRow, ...], piece: Piece, rank: in
         last_step=piece.span.last_step,
         rank=rank,
         attempt=piece.attempt,
+        columns=_WANTED,
     )
 
 
 def _compact(moments: FrameMoments) -> FrameTable:
-    nonfinite = moments.nan + moments.pos_inf + moments.neg_inf
+    infinite = _sum(moments.pos_inf, moments.neg_inf)
     return FrameTable(
         step=moments.step,
         last_step=moments.step,
         time_us=moments.time_us,
         scale=moments.scale,
-        frames=moments.present.astype(np.int32),
-        n=_small(moments.n),
-        zeros=_small(moments.zeros),
-        nonfinite=_small(nonfinite),
-        infinite=_small(moments.pos_inf + moments.neg_inf),
-        flushed=_small(moments.flushed),
-        subnormal=_small(moments.subnormal),
+        frames=moments.present.view(np.uint8),
+        n=moments.n,
+        zeros=moments.zeros,
+        nonfinite=_sum(moments.nan, infinite),
+        infinite=infinite,
+        flushed=moments.flushed,
+        subnormal=moments.subnormal,
         sumsq=moments.sumsq,
         absmax=moments.absmax,
     )
 
 
-def _small(counts: Ints) -> NDArray[Any]:
-    """Half the memory where it is lossless; sums are always formed in 64 bits."""
-    return counts.astype(np.int32) if counts.size and int(counts.max()) < 2**31 else counts
+def _sum(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    """The sum of two counts, which fits as a layer's elements do. Zeros that take no memory stay so."""
+    for zeros, rest in ((one, other), (other, one)):
+        if zeros.size and not any(zeros.strides) and not zeros.flat[0]:
+            return rest
+    total: NDArray[Any] = one + other
+    return total
 
 
 def _joined(tables: list[FrameTable]) -> FrameTable:
     present = [table for table in tables if table.num_frames] or tables[:1]
     if len(present) == 1:
         return present[0]
-    return FrameTable(
-        **{item.name: np.concatenate([getattr(t, item.name) for t in present]) for item in fields(FrameTable)}
-    )  # fmt: skip
+    joined = {
+        item.name: np.concatenate([getattr(t, item.name) for t in present])
+        for item in fields(FrameTable)
+        if item.name != "scale"
+    }
+    num_scales = max(table.scale.shape[1] for table in present)
+    scales = [np.broadcast_to(table.scale, (table.num_frames, num_scales)) for table in present]
+    return FrameTable(**joined, scale=np.concatenate(scales))
 
 
 def _empty(num_layers: int) -> FrameTable:
@@ -316,7 +329,7 @@ def _empty(num_layers: int) -> FrameTable:
         step=np.zeros(0, np.int64),
         last_step=np.zeros(0, np.int64),
         time_us=np.zeros(0, np.int64),
-        scale=np.zeros(0),
+        scale=np.zeros((0, 1)),
         sumsq=np.zeros(shape),
         absmax=np.zeros(shape),
         **counts,
@@ -361,22 +374,21 @@ def in_columns(ufunc: np.ufunc, values: NDArray[Any], starts: Ints) -> NDArray[A
 
 def node_sums(values: NDArray[Any], first: Ints, end: Ints) -> NDArray[Any]:
     """Sums over the layers of each node: [F, L] to [F, N]. Exact for counts."""
-    if values.dtype.kind == "f":
-        return _reduced(np.add, values, first, end)
-    total = np.zeros((values.shape[0], values.shape[1] + 1), np.int64)
-    np.cumsum(values, axis=1, dtype=np.int64, out=total[:, 1:])
-    difference: NDArray[Any] = total[:, end] - total[:, first]
-    return difference
+    return _over_nodes(np.add, values, first, end)
 
 
 def node_largest(values: Floats, first: Ints, end: Ints) -> Floats:
-    """The largest over the layers of each node."""
-    return _reduced(np.maximum, values, first, end)
+    """The largest over the layers of each node; of values from 0 on."""
+    return _over_nodes(np.maximum, values, first, end)
 
 
-def _reduced(ufunc: np.ufunc, values: Floats, first: Ints, end: Ints) -> Floats:
-    """`reduceat` over [first, end) for each node, by taking every second of the ranges it makes of them."""
-    padded = np.concatenate([values, np.zeros((values.shape[0], 1))], axis=1)
-    both = np.stack([first, end], axis=1).reshape(-1)
-    result: Floats = ufunc.reduceat(padded, both, axis=1)[:, ::2]
-    return result
+def _over_nodes(ufunc: np.ufunc, values: NDArray[Any], first: Ints, end: Ints) -> NDArray[Any]:
+    # Most nodes are one layer. The others are few, and a layer's frames lie side by side.
+    rows = values.T
+    wide = values.dtype if values.dtype.kind == "f" else np.dtype(np.int64)
+    result = np.zeros((first.size, rows.shape[1]), wide)
+    single = np.flatnonzero(end - first == 1)
+    result[single] = rows[first[single]]
+    for node in np.flatnonzero(end - first > 1).tolist():
+        ufunc.reduce(rows[first[node] : end[node]], axis=0, dtype=wide, out=result[node])
+    return result.T

@@ -162,7 +162,7 @@ def _headroom(a: _Asked) -> Floats:
     without = 1.0 if a.underflow.is_measured else DEFAULT_SCALE
     scale = np.where(np.isnan(a.table.scale), without, a.table.scale)
     with np.errstate(over="ignore"):
-        scaled = a.table.absmax * scale[:, None]
+        scaled = a.table.absmax * scale
     return headroom(a.largest(scaled), a.sums(a.table.infinite))
 
 

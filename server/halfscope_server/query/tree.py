@@ -104,12 +104,13 @@ def _ordered(names: Sequence[str], order: Sequence[str]) -> list[str]:
 def _walk(module: _Module, prefix: str, depth: int, leaves: list[str], nodes: list[Node]) -> None:
     for (label, is_module), child in module.children.items():
         name = f"{prefix}{label}"
-        place, first = len(nodes), len(leaves)
+        below: list[Node] = []
+        first = len(leaves)
         if is_module:
-            _walk(child, f"{name}.", depth + 1, leaves, nodes)
+            _walk(child, f"{name}.", depth + 1, leaves, below)
         else:
             leaves.append(name)
-        node = Node(
-            name=name, label=label or ROOT, depth=depth, is_module=is_module, first=first, end=len(leaves)
-        )  # fmt: skip
-        nodes.insert(place, node)
+        nodes.append(
+            Node(name=name, label=label or ROOT, depth=depth, is_module=is_module, first=first, end=len(leaves))
+        )
+        nodes += below

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from halfscope.sketch import DEFAULT_SCALE, structural_zeros
@@ -106,32 +106,40 @@ def _measured(view: RunView, frames: RunFrames) -> Underflow | None:
         near_floor=_near_floor(view, frames),
         scale=table.scale,
     )
-    known = table.present & ~np.isnan(structural)
-    s = np.where(known, structural, 0.0)
+    known = ~np.isnan(structural)
+    known &= table.present
+    # In place: these are as large as all frames.
+    lost = np.subtract(table.zeros, structural)
+    np.maximum(lost, 0.0, out=lost)
+    of = np.subtract(table.n, structural, out=structural)
+    for values in (lost, of):
+        np.copyto(values, 0.0, where=~known)
     return Underflow(
         is_measured=True,
         note="measured, at least: zeros beyond those that the layer has while its gradients have room above FP16's"
         " floor",
         verb="underflow",
-        lost=np.where(known, np.maximum(table.zeros - s, 0.0), 0.0),
-        of=np.where(known, table.n - s, 0.0),
+        lost=lost,
+        of=of,
         known=known,
     )
 
 
-def _near_floor(view: RunView, frames: RunFrames) -> NDArray[np.float64]:
+def _near_floor(view: RunView, frames: RunFrames) -> NDArray[Any]:
     """Nonzero elements below FP16's smallest normal number. Without a loss scale the gradient itself is in FP16, and
     the store's counts, made for the usual scale, do not apply: they are counted again from the sketches."""
     table = frames.table
-    near: Floats = (table.subnormal.astype(np.int64) + table.flushed).astype(np.float64)
-    bare = np.flatnonzero(np.isnan(table.scale))
-    if not bare.size:
+    near: NDArray[Any] = table.subnormal + table.flushed
+    bare = np.isnan(table.scale)
+    if not bare.any():
         return near
-    near[bare] = 0.0
+    near = np.where(bare, 0.0, near)
     width = max(1, SKETCHES_AT_ONCE // max(1, table.num_frames))
     for piece in frames.pieces:
         for first in range(0, len(frames.layers), width):
             end = min(first + width, len(frames.layers))
+            if not bare[:, first if bare.shape[1] > 1 else 0 : end].any():
+                continue
             found = view.store.frame_sketches(
                 view.run_id,
                 frames.layer_ids(first, end),
@@ -141,10 +149,10 @@ def _near_floor(view: RunView, frames: RunFrames) -> NDArray[np.float64]:
                 attempt=piece.attempt,
             )
             row = np.searchsorted(table.step, found.step, "right") - 1
-            keep = np.isnan(found.scale) & (row >= 0)
-            below = found.sketches.below(-14)
+            counted = np.isnan(found.scale) & (row >= 0)[:, None]
+            below = np.where(counted, found.sketches.below(-14), 0.0)
             # One by one: rows repeat where frames were added up.
-            for at in np.flatnonzero(keep).tolist():
+            for at in np.flatnonzero(counted.any(axis=1)).tolist():
                 near[row[at], first:end] += below[at]
     return near
 
@@ -152,8 +160,10 @@ def _near_floor(view: RunView, frames: RunFrames) -> NDArray[np.float64]:
 def _predicted(table: FrameTable) -> Underflow:
     nonzero = table.nonzero
     known = table.present & (nonzero > 0)
-    own = bool(np.isfinite(table.scale).any())
-    at = "the run's own loss scale" if own else f"scale {power_of_two(DEFAULT_SCALE)}"
+    own, usual = np.isfinite(table.scale), f"scale {power_of_two(DEFAULT_SCALE)}"
+    at = "the run's own loss scale" if own.any() else usual
+    if own.any() and not own.all(axis=1).any():
+        at = f"the layer's own loss scale, or {usual} where it has none"
     return Underflow(
         is_measured=False,
         note=f"predicted, at least: what one rounding of these gradients to FP16 would flush at {at}; what FP16 loses"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -108,6 +108,7 @@ class Reader(Protocol):
         last_step: int | None = None,
         rank: int | None = None,
         attempt: int | None = None,
+        columns: Sequence[str] = ...,
     ) -> FrameMoments: ...
     def frame_sketches(
         self,

@@ -49,6 +49,7 @@ class Cells:
     scale_R: Float64s
     step_C: Int64s
     lid_C: Int64s
+    scale_C: Float64s
     flags_C: NDArray[np.uint8]
     counts_C: Int64s
     """[8, C], see `COUNTS`."""
@@ -63,6 +64,13 @@ class Cells:
     def num_bytes(self) -> int:
         return sum(getattr(self, item.name).nbytes for item in fields(self))
 
+    def column(self, name: str) -> NDArray[Any]:
+        """[C] of `COUNTS` or `FLOATS`."""
+        column: NDArray[Any] = (
+            self.floats_C[FLOATS.index(name)] if name in FLOATS else self.counts_C[COUNTS.index(name)]
+        )
+        return column
+
     def chosen(self, which: NDArray[Any]) -> Cells:
         """Some of the cells, by mask or by position; of all records."""
         starts = np.cumsum(self.num_bins_C) - self.num_bins_C
@@ -73,6 +81,7 @@ class Cells:
             scale_R=self.scale_R,
             step_C=self.step_C[which],
             lid_C=self.lid_C[which],
+            scale_C=self.scale_C[which],
             flags_C=self.flags_C[which],
             counts_C=self.counts_C[:, which],
             floats_C=self.floats_C[:, which],
@@ -85,8 +94,7 @@ class Cells:
 def of_records(records: Sequence[Sketches]) -> Cells:
     """The cells of records that were checked when they were taken in; at least one."""
     cells = join([_of_record(record) for record in records])
-    scale_C = np.repeat(cells.scale_R, [len(record.lids) // 4 for record in records])
-    scale_C[np.isnan(scale_C)] = DEFAULT_SCALE
+    scale_C = np.where(np.isnan(cells.scale_C), DEFAULT_SCALE, cells.scale_C)
     for at in range(0, len(scale_C), FP16_CELLS):
         part = slice(at, at + FP16_CELLS)
         cells.counts_C[NUM_SENT:, part] = _in_fp16(cells.chosen(np.arange(len(scale_C))[part]), scale_C[part])
@@ -127,6 +135,7 @@ def _of_record(record: Sketches) -> Cells:
         scale_R=np.array([record.scale]),
         step_C=np.full(len(lid), record.step, np.int64),
         lid_C=lid,
+        scale_C=np.full(len(lid), record.scale),
         flags_C=np.full(len(lid), flags, np.uint8),
         counts_C=np.concatenate((sent, np.zeros((len(COUNTS) - NUM_SENT, len(lid)), np.int64))),
         floats_C=floats,

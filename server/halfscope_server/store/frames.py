@@ -6,7 +6,7 @@ measured in several records is one frame.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from halfscope_server.store import layers, schema
 from halfscope_server.store.cells import Cells, Float64s, Int64s
-from halfscope_server.store.dense import Dense, Moments, Run
+from halfscope_server.store.dense import SKETCHED, Dense, Run
 from halfscope_server.store.engine import Database
 from halfscope_server.store.reading import streams_of
 from halfscope_server.store.tails import Tails
@@ -72,15 +72,25 @@ class _Axis:
     """For each part, whether another part has a step of the same frame: a record that came late."""
 
 
-def moments(database: Database, tails: Tails, wanted: FrameSelection) -> FrameMoments:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """A part with the places of its frames."""
+
+    part: _Part
+    frames: Run
+    is_shared: bool
+    """Whether another part has a step of the same frame."""
+
+
+def moments(database: Database, tails: Tails, wanted: FrameSelection, columns: Collection[str]) -> FrameMoments:
     """Without the histograms, of which nothing is read."""
-    layer_ids, axis, dense = _read(database, tails, wanted, histograms=False)
-    return FrameMoments(**_common(layer_ids, axis, dense), **dense.columns)
+    layer_ids, axis, dense = _read(database, tails, wanted, columns, histograms=False)
+    return FrameMoments(**_common(layer_ids, axis, dense), columns={name: dense.column(name) for name in columns})
 
 
 def sketches(database: Database, tails: Tails, wanted: FrameSelection) -> FrameSketches:
     """With the histograms."""
-    layer_ids, axis, dense = _read(database, tails, wanted, histograms=True)
+    layer_ids, axis, dense = _read(database, tails, wanted, SKETCHED, histograms=True)
     return FrameSketches(**_common(layer_ids, axis, dense), sketches=dense.sketch())
 
 
@@ -105,13 +115,13 @@ def kinds(database: Database, tails: Tails, run_id: str) -> list[str]:
 
 
 def _read(
-    database: Database, tails: Tails, wanted: FrameSelection, *, histograms: bool
+    database: Database, tails: Tails, wanted: FrameSelection, names: Collection[str], *, histograms: bool
 ) -> tuple[tuple[int, ...], _Axis, Dense]:
     with database.reading() as connection:
         layer_ids = layers.ids(connection, wanted.run_id) if wanted.layer_ids is None else wanted.layer_ids
         parts = _parts(connection, tails, wanted)
         axis = _axis(parts, wanted)
-        dense = Dense(len(axis.step), len(layer_ids))
+        dense = Dense(len(layer_ids), axis.scale, names)
         if not dense.num_frames or not dense.num_layers:
             return layer_ids, axis, dense
         column = {layer_id: at for at, layer_id in enumerate(layer_ids)}
@@ -120,18 +130,25 @@ def _read(
             stream: _columns({lid: column[one] for lid, one in lids.items() if one in column})
             for stream, lids in declared.items()
         }
-        is_plain = {stream: _is_plain(column_of) for stream, column_of in columns.items()}
-        rows = _tiles(connection, wanted, parts, columns, histograms=histograms)
-        # Tiles of one band mostly hold the same layers: where these go is worked out once.
-        runs: dict[tuple[str, int, bytes], Run] = {}
-        for part, frame_of, is_shared in zip(parts, axis.frame_of, axis.is_shared, strict=True):
-            column_of = columns.get(part.row.stream, _NONE)
-            if part.cells is not None:
-                _put_tail(dense, part.cells, part, frame_of, column_of, histograms=histograms)
-            placed = Run.of(frame_of)
-            for row in rows.get((part.row.stream, part.number), ()):
-                is_first = not is_shared and is_plain[part.row.stream]
-                _put_tile(dense, row, placed, column_of, runs, is_first=is_first)
+        placed = {
+            (part.row.stream, part.number): _Placed(part=part, frames=Run.of(frame_of), is_shared=is_shared)
+            for part, frame_of, is_shared in zip(parts, axis.frame_of, axis.is_shared, strict=True)
+        }
+        tiles = _Tiles(dense, columns)
+        # What is alone in its places is unpacked as it is read, the rest in the order of arrival.
+        later: dict[tuple[str, int | None], list[sa.Row[Any]]] = {}
+        for row in _rows(connection, wanted, parts, columns, histograms=histograms):
+            found = placed.get((row.stream, row.number))
+            if found is not None and tiles.is_alone(found):
+                tiles.put(row, found)
+            elif found is not None:
+                later.setdefault((row.stream, row.number), []).append(row)
+        for key, found in placed.items():
+            if found.part.cells is not None:
+                column_of = columns.get(found.part.row.stream, _NONE)
+                _put_tail(dense, found.part.cells, found, column_of, histograms=histograms)
+            for row in later.get(key, ()):
+                tiles.put(row, found)
     return layer_ids, axis, dense
 
 
@@ -191,7 +208,7 @@ def _within(statement: sa.Select[Any], wanted: FrameSelection) -> sa.Select[Any]
 
 
 def _axis(parts: Sequence[_Part], wanted: FrameSelection) -> _Axis:
-    """The frames of all parts, each once: what came first says its time and its scale."""
+    """The frames of all parts, each once: what came first says its time, and its scale where a layer has no other."""
     if not parts:
         none = np.empty(0, np.int64)
         no_ranks = np.empty(0, np.int32)
@@ -237,12 +254,6 @@ def _columns(column_of: dict[int, int]) -> Int64s:
     return columns
 
 
-def _is_plain(column_of: Int64s) -> bool:
-    """Whether no two numbers of a stream stand for one layer."""
-    wanted = column_of[column_of >= 0]
-    return len(np.unique(wanted)) == len(wanted)
-
-
 def _column(column_of: Int64s, lids: Int64s) -> Int64s:
     """The column of each of some layers of a stream; -1: not wanted."""
     inside = lids < len(column_of)
@@ -250,19 +261,19 @@ def _column(column_of: Int64s, lids: Int64s) -> Int64s:
     return columns
 
 
-def _tiles(
+def _rows(
     connection: sa.Connection,
     wanted: FrameSelection,
     parts: Sequence[_Part],
     columns: dict[str, Int64s],
     *,
     histograms: bool,
-) -> dict[tuple[str, int | None], list[sa.Row[Any]]]:
-    """The tiles that hold wanted layers, by stream and number of their slab."""
-    slabs = {(part.row.stream, part.number) for part in parts if part.number is not None}
-    if not slabs:
-        return {}
-    names = {stream for stream, _ in slabs}
+) -> Iterator[sa.Row[Any]]:
+    """The tiles that hold wanted layers, one after another: together they may be as large as all that is made of
+    them."""
+    names = {part.row.stream for part in parts if part.number is not None}
+    if not names:
+        return
     bands = {
         int(band) for stream in names & columns.keys() for band in np.flatnonzero(columns[stream] >= 0) // BAND_LAYERS
     }
@@ -274,39 +285,46 @@ def _tiles(
     if wanted.first_step is not None or wanted.last_step is not None:
         same = [tile.c[name] == slab.c[name] for name in ("run_id", "kind", "attempt", "stream", "number")]
         statement = _within(statement.join(slab, sa.and_(*same)), wanted)
-    found: dict[tuple[str, int | None], list[sa.Row[Any]]] = {}
-    for row in connection.execute(statement).all():
-        if (row.stream, row.number) in slabs:
-            found.setdefault((row.stream, row.number), []).append(row)
-    return found
+    yield from connection.execute(statement)
 
 
-def _put_tile(
-    dense: Dense,
-    row: sa.Row[Any],
-    frames: Run,
-    column_of: Int64s,
-    runs: dict[tuple[str, int, bytes], Run],
-    *,
-    is_first: bool,
-) -> None:
-    found: Moments = unpack_moments(row.moments)
-    key = (row.stream, row.band, found.slots_K.tobytes())
-    layers_of = runs.get(key)
-    if layers_of is None:
-        columns = _column(column_of, row.band * BAND_LAYERS + found.slots_K.astype(np.int64))
-        layers_of = runs[key] = Run.of(columns)
-    column_K = layers_of.place
-    dense.put_tile(frames, layers_of, found, is_first=is_first)
-    if "histograms" in row._fields:
-        for at in np.flatnonzero(column_K >= 0).tolist():
-            dense.put_histograms(frames, int(column_K[at]), unpack_histograms(row.histograms, at, found))
+class _Tiles:
+    """Puts tiles to where their frames and layers go."""
+
+    def __init__(self, dense: Dense, columns: dict[str, Int64s]) -> None:
+        self._dense, self._columns = dense, columns
+        self._is_plain = {stream: _is_plain(column_of) for stream, column_of in columns.items()}
+        # Tiles of one band mostly hold the same layers: where these go is worked out once.
+        self._runs: dict[tuple[str, int, bytes], Run] = {}
+
+    def is_alone(self, placed: _Placed) -> bool:
+        """Whether nothing else goes to the places of its tiles."""
+        return not placed.is_shared and self._is_plain.get(placed.part.row.stream, True)
+
+    def put(self, row: sa.Row[Any], placed: _Placed) -> None:
+        found = unpack_moments(row.moments)
+        key = (row.stream, row.band, found.slots_K.tobytes())
+        layers_of = self._runs.get(key)
+        if layers_of is None:
+            lids = row.band * BAND_LAYERS + found.slots_K.astype(np.int64)
+            layers_of = self._runs[key] = Run.of(_column(self._columns.get(row.stream, _NONE), lids))
+        is_first = self.is_alone(placed)
+        self._dense.put_tile(placed.frames, layers_of, found, placed.part.scales, is_first=is_first)
+        if "histograms" not in row._fields:
+            return
+        for at in np.flatnonzero(layers_of.place >= 0).tolist():
+            histograms = unpack_histograms(row.histograms, at, found)
+            self._dense.put_histograms(placed.frames, int(layers_of.place[at]), histograms)
 
 
-def _put_tail(
-    dense: Dense, cells: Cells, part: _Part, frame_of: Int64s, column_of: Int64s, *, histograms: bool
-) -> None:
-    frame_C = frame_of[np.searchsorted(part.steps, cells.step_C)]
+def _is_plain(column_of: Int64s) -> bool:
+    """Whether no two numbers of a stream stand for one layer."""
+    wanted = column_of[column_of >= 0]
+    return len(np.unique(wanted)) == len(wanted)
+
+
+def _put_tail(dense: Dense, cells: Cells, placed: _Placed, column_of: Int64s, *, histograms: bool) -> None:
+    frame_C = placed.frames.place[np.searchsorted(placed.part.steps, cells.step_C)]
     dense.put_cells(frame_C, _column(column_of, cells.lid_C), cells, bins=histograms)
 
 
@@ -317,7 +335,7 @@ def _common(layer_ids: tuple[int, ...], axis: _Axis, dense: Dense) -> dict[str, 
         "time_us": axis.time_us,
         "rank": axis.rank,
         "attempt": axis.attempt,
-        "scale": axis.scale,
+        "scale": dense.scale,
         "present": dense.present,
         "point": dense.point,
         "maybe_clipped": dense.maybe_clipped,

@@ -51,17 +51,15 @@ def insert(connection: sa.Connection, brought: Sequence[tuple[StreamState, Decod
 
 def select(connection: sa.Connection, run_id: str) -> list[LayerRow]:
     """The layers of a run, in the order of registration."""
-    rows = connection.execute(sa.select(layer).where(layer.c.run_id == run_id).order_by(layer.c.place, layer.c.name))
+    columns = (layer.c.layer_id, layer.c.name, layer.c.shape, layer.c.dtype, layer.c.place)
+    rows = connection.execute(
+        sa.select(*columns).where(layer.c.run_id == run_id).order_by(layer.c.place, layer.c.name)
+    ).all()
     return [
         LayerRow(
-            run_id=row.run_id,
-            layer_id=row.layer_id,
-            name=row.name,
-            shape=tuple(plain.unpack(row.shape)),
-            dtype=row.dtype,
-            place=row.place,
+            run_id=run_id, layer_id=layer_id, name=name, shape=tuple(plain.unpack(shape)), dtype=dtype, place=place
         )
-        for row in rows
+        for layer_id, name, shape, dtype, place in rows
     ]
 
 
@@ -79,7 +77,7 @@ def by_stream(connection: sa.Connection, run_id: str) -> dict[str, dict[int, int
         sa.select(stream_layer.c.stream, stream_layer.c.lid, stream_layer.c.layer_id).where(
             stream_layer.c.run_id == run_id
         )
-    )
+    ).all()
     found: dict[str, dict[int, int]] = {}
     for stream, lid, layer_id in rows:
         found.setdefault(stream, {})[lid] = layer_id

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfscope_server.store.block import Axis, SeriesColumn
 from halfscope_server.store.cells import COUNTS, FLOATS, Float64s
-from halfscope_server.store.dense import Dense, Group, Histograms, Moments
+from halfscope_server.store.dense import Dense, Histograms, Moments, Place
 from halfscope_server.store.packing import (
     as_float32,
     compress,
@@ -32,7 +33,9 @@ BAND_LAYERS = 25
 SLAB_FRAMES = 64
 
 _MOMENTS_HEAD = struct.Struct(f"<HB{len(COUNTS)}B{len(FLOATS)}B")
-"""Frames, layers, bytes per value of each column; 0: all values are 0."""
+"""Frames (with `_OWN_SCALES`), layers, bytes per value of each column; 0: all values are 0."""
+_OWN_SCALES = 0x8000
+"""The layers' own loss scales follow the columns: some are not those of their frame."""
 _BLOCK_HEAD = struct.Struct("<hHB")
 """Exponent of the first bin, number of bins, bytes a count."""
 _OFFSET = np.dtype("<u4")
@@ -65,21 +68,34 @@ def pack_tile(dense: Dense, *, level: int) -> tuple[bytes, bytes] | None:
 
 def unpack_moments(data: bytes) -> Moments:
     """A tile without its histograms."""
-    raw = memoryview(decompress(data))
-    num_frames, num_layers, *widths = _MOMENTS_HEAD.unpack_from(raw)
-    slots = np.frombuffer(raw, "u1", num_layers, _MOMENTS_HEAD.size)
+    raw = np.frombuffer(decompress(data), "u1")
+    head = raw[: _MOMENTS_HEAD.size].tobytes()
+    num_frames, num_layers = _MOMENTS_HEAD.unpack(head)[:2]
+    own_scales, num_frames = num_frames & _OWN_SCALES, num_frames & ~_OWN_SCALES
+    places, end = _places(head)
     at = _MOMENTS_HEAD.size + num_layers
-    flags = np.frombuffer(raw, "u1", num_frames * num_layers, at).reshape(num_layers, num_frames)
-    at += flags.nbytes
-    groups: list[list[Group]] = []
-    for kind, named in (("u", widths[: len(COUNTS)]), ("f", widths[len(COUNTS) :])):
-        groups.append([])
+    flags = raw[at : at + num_frames * num_layers].reshape(num_layers, num_frames)
+    return Moments(
+        slots_K=raw[_MOMENTS_HEAD.size : at],
+        flags_KT=flags,
+        data=raw,
+        places=places,
+        scales_KT=unshuffled(raw[end:].tobytes(), "<f8").reshape(flags.shape) if own_scales else None,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _places(head: bytes) -> tuple[dict[str, Place], int]:
+    """Where the columns of a tile with this head lie, and where the last of them ends: most tiles have one of a few."""
+    num_frames, num_layers, *widths = _MOMENTS_HEAD.unpack(head)
+    num_cells = (num_frames & ~_OWN_SCALES) * num_layers
+    at = len(head) + num_layers + num_cells
+    places: dict[str, Place] = {}
+    for names, named in ((COUNTS, widths[: len(COUNTS)]), (FLOATS, widths[len(COUNTS) :])):
         for width, columns in _by_width(named):
-            end = at + width * len(columns) * flags.size
-            block = unshuffled(raw[at:end], f"<{kind}{width}").reshape(len(columns), num_layers, num_frames)
-            groups[-1].append((columns, block))
-            at = end
-    return Moments(slots_K=slots, flags_KT=flags, counts=tuple(groups[0]), floats=tuple(groups[1]))
+            places |= {names[column]: Place(at, width, len(columns), k) for k, column in enumerate(columns)}
+            at += width * len(columns) * num_cells
+    return places, at
 
 
 def unpack_histograms(data: bytes, index: int, moments: Moments) -> Histograms:
@@ -107,13 +123,18 @@ def unpack_histograms(data: bytes, index: int, moments: Moments) -> Histograms:
 
 def _pack_moments(dense: Dense, slots: NDArray[np.int64], level: int) -> bytes:
     """Columns of one width lie together: a tile is unpacked in a handful of array operations."""
-    numbers, floats = dense.numbers[:, slots], dense.floats[:, slots]
+    numbers = np.stack([dense.column(name).T[slots] for name in COUNTS])
+    floats = np.stack([dense.column(name).T[slots] for name in FLOATS])
     widths = [_width(column) for column in numbers]
     narrow = [as_float32(column.reshape(-1)) for column in floats]
     float_widths = [8 if column is None else 4 for column in narrow]
     parts = [numbers[columns].astype(f"<u{width}") for width, columns in _by_width(widths)]
     parts += [floats[columns].astype(f"<f{width}") for width, columns in _by_width(float_widths)]
-    head = _MOMENTS_HEAD.pack(dense.num_frames, len(slots), *widths, *float_widths)
+    own_scales = dense.own_scales
+    if own_scales is not None:
+        parts.append(np.ascontiguousarray(own_scales[slots]))
+    num_frames = dense.num_frames | (0 if own_scales is None else _OWN_SCALES)
+    head = _MOMENTS_HEAD.pack(num_frames, len(slots), *widths, *float_widths)
     body = [slots.astype("u1").tobytes(), dense.flags[slots].tobytes(), *map(shuffled, parts)]
     return compress(head + b"".join(body), level)
 

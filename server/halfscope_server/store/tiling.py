@@ -45,17 +45,18 @@ def add(connection: sa.Connection, held: sa.Row[Any], kind: str, cells: Cells) -
     where = [slab.c[name] == value for name, value in place.items()]
     opened = connection.execute(sa.select(slab).where(*where, slab.c.sealed.is_(False))).one_or_none()
     number = 0 if opened is None else opened.number
-    axis, scales = _axis(opened, cells)
+    held_frames = None if opened is None else unpack_frames(opened.axis, opened.scales)
+    axis, scales = _axis(held_frames, cells)
     tiles = {} if opened is None else _taken(connection, place, number)
-    old_steps = np.empty(0, np.int64) if opened is None else unpack_frames(opened.axis, opened.scales)[0].steps
     slabs = _slab_rows(axis, scales, number)
     rows = []
     band_C = cells.lid_C // BAND_LAYERS
     for band in sorted({*tiles, *np.unique(band_C).tolist()}):
         new = cells.chosen(band_C == band)
         for one in slabs:
-            steps = axis.steps[(one["number"] - number) * SLAB_FRAMES :][:SLAB_FRAMES]
-            packed = pack_tile(_band(tiles.get(band), old_steps, new, steps), level=_level(one))
+            part = slice((one["number"] - number) * SLAB_FRAMES, (one["number"] - number + 1) * SLAB_FRAMES)
+            dense = _band(tiles.get(band), held_frames, new, axis.steps[part], scales[part])
+            packed = pack_tile(dense, level=_level(one))
             if packed is not None:
                 numbers = {"band": band, "number": one["number"]}
                 rows.append(place | numbers | {"moments": packed[0], "histograms": packed[1]})
@@ -64,11 +65,11 @@ def add(connection: sa.Connection, held: sa.Row[Any], kind: str, cells: Cells) -
     connection.execute(sa.insert(tile), rows)
 
 
-def _axis(opened: sa.Row[Any] | None, cells: Cells) -> tuple[Axis, Float64s]:
+def _axis(held: tuple[Axis, Float64s] | None, cells: Cells) -> tuple[Axis, Float64s]:
     """The open slab's frames and the new ones, each once, ascending; what came first says its time and scale."""
     steps, times, scales = [cells.step_R], [cells.time_us_R], [cells.scale_R]
-    if opened is not None:
-        axis, held_scales = unpack_frames(opened.axis, opened.scales)
+    if held is not None:
+        axis, held_scales = held
         steps, times, scales = [axis.steps, *steps], [axis.times_us, *times], [held_scales, *scales]
     unique, first = np.unique(np.concatenate(steps), return_index=True)
     return Axis(steps=unique, times_us=np.concatenate(times)[first]), np.concatenate(scales)[first]
@@ -100,13 +101,16 @@ def _slab_rows(axis: Axis, scales: Float64s, number: int) -> list[dict[str, Any]
     return rows
 
 
-def _band(held: sa.Row[Any] | None, old_steps: Int64s, cells: Cells, steps: Int64s) -> Dense:
+def _band(
+    held: sa.Row[Any] | None, held_frames: tuple[Axis, Float64s] | None, cells: Cells, steps: Int64s, scales: Float64s
+) -> Dense:
     """One band's layers over one slab's frames."""
-    dense = Dense(len(steps), BAND_LAYERS)
-    if held is not None:
-        frames = Run.of(_frame_of(old_steps, steps))
+    dense = Dense(BAND_LAYERS, scales)
+    if held is not None and held_frames is not None:
+        axis, held_scales = held_frames
+        frames = Run.of(_frame_of(axis.steps, steps))
         found = unpack_moments(held.moments)
-        dense.put_tile(frames, Run.of(found.slots_K.astype(np.int64)), found, is_first=True)
+        dense.put_tile(frames, Run.of(found.slots_K.astype(np.int64)), found, held_scales, is_first=True)
         for at, slot in enumerate(found.slots_K.tolist()):
             dense.put_histograms(frames, slot, unpack_histograms(held.histograms, at, found))
     dense.put_cells(_frame_of(cells.step_C, steps), cells.lid_C % BAND_LAYERS, cells)

@@ -135,6 +135,9 @@ class LayerRow:
     """Smallest number any stream gave it: the order of registration."""
 
 
+Counts = NDArray[np.int32] | NDArray[np.int64]
+"""In 32 bits where all of them fit."""
+
 GRADIENT_POINTS: tuple[str, ...] = ("", "unscale", "scaled_step", "clip", "step", "closure")
 """What `point` of frames counts; "" for a point this server does not know."""
 
@@ -151,7 +154,9 @@ class Frames:
     rank: NDArray[np.int32]
     attempt: NDArray[np.int32]
     scale: NDArray[np.float64]
-    """[F] loss scale used by that step; NaN where there was no scaler."""
+    """Loss scale that was on the gradients in that step; NaN where there was no scaler. [F, 1] where it is the same for
+    all layers of each frame, else [F, L]: several scalers, or an optimizer without one. Where a layer was not sketched,
+    that of what came first in the step."""
     present: NDArray[np.bool_]
     """[F, L] whether the layer was sketched in that step; elsewhere all counts are 0."""
     point: NDArray[np.uint8]
@@ -164,21 +169,59 @@ class Frames:
 class FrameMoments(Frames):
     """What pages of many layers need, without the histograms. All [F, L]; all but the extremes add up."""
 
-    n: NDArray[np.int64]
-    zeros: NDArray[np.int64]
-    nan: NDArray[np.int64]
-    pos_inf: NDArray[np.int64]
-    neg_inf: NDArray[np.int64]
-    sum: NDArray[np.float64]
-    sumsq: NDArray[np.float64]
-    absmax: NDArray[np.float64]
-    absmin_nonzero: NDArray[np.float64]
-    flushed: NDArray[np.int64]
-    """Elements that FP16 would round to zero at the frame's scale (at `halfscope.sketch.DEFAULT_SCALE` without one).
-    For a scale that is no power of two the counts are rounded to whole elements."""
-    subnormal: NDArray[np.int64]
-    """In FP16's subnormal range there: what `near_floor_share` counts."""
-    overflow: NDArray[np.int64]
+    columns: Mapping[str, NDArray[Any]]
+    """By their names below: those that were asked for."""
+
+    @property
+    def n(self) -> Counts:
+        return self.columns["n"]
+
+    @property
+    def zeros(self) -> Counts:
+        return self.columns["zeros"]
+
+    @property
+    def nan(self) -> Counts:
+        return self.columns["nan"]
+
+    @property
+    def pos_inf(self) -> Counts:
+        return self.columns["pos_inf"]
+
+    @property
+    def neg_inf(self) -> Counts:
+        return self.columns["neg_inf"]
+
+    @property
+    def sum(self) -> NDArray[np.float64]:
+        return self.columns["sum"]
+
+    @property
+    def sumsq(self) -> NDArray[np.float64]:
+        return self.columns["sumsq"]
+
+    @property
+    def absmax(self) -> NDArray[np.float64]:
+        return self.columns["absmax"]
+
+    @property
+    def absmin_nonzero(self) -> NDArray[np.float64]:
+        return self.columns["absmin_nonzero"]
+
+    @property
+    def flushed(self) -> Counts:
+        """Elements that FP16 would round to zero at the layer's scale, or at `halfscope.sketch.DEFAULT_SCALE` without
+        one. For a scale that is no power of two the counts are rounded to whole elements."""
+        return self.columns["flushed"]
+
+    @property
+    def subnormal(self) -> Counts:
+        """In FP16's subnormal range there: what `near_floor_share` counts."""
+        return self.columns["subnormal"]
+
+    @property
+    def overflow(self) -> Counts:
+        return self.columns["overflow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from halfscope.sketch import excess_zero_share, structural_zeros
-from halfscope.sketch.structural import HALF_WINDOW, nearest, num_nearest
+from halfscope.sketch.structural import HALF_WINDOW, nearest
 from numpy.typing import NDArray
 
 N = 10_000
@@ -186,12 +186,11 @@ def test_layers_do_not_touch_each_other() -> None:
 def test_nearest_looks_at_as_many_frames_before_as_after() -> None:
     """Against a plain search, frame by frame."""
     rng = np.random.default_rng(4)
-    values, mask = rng.random((70, 4)), rng.random((70, 4)) < rng.random(4)
-    most, least, count = nearest(values, mask), nearest(values, mask, largest=False), num_nearest(mask)
-    for frame in range(70):
-        for layer in range(4):
-            there = np.flatnonzero(mask[:, layer])
-            near = [*there[there < frame][-HALF_WINDOW:], *there[there >= frame][:HALF_WINDOW]]
-            assert count[frame, layer] == len(near)
-            assert most[frame, layer] == max(values[near, layer], default=-np.inf)
-            assert least[frame, layer] == min(values[near, layer], default=np.inf)
+    values, mask = rng.random((5, 70)), rng.random((5, 70)) < [[0.9], [0.0], [0.3], [0.05], [1.0]]
+    asked = np.nonzero(rng.random((5, 70)) < 0.7)
+    for layer, frame, most, least, count in zip(*asked, *nearest(values, mask, *asked), strict=True):
+        there = np.flatnonzero(mask[layer])
+        near = [*there[there < frame][-HALF_WINDOW:], *there[there >= frame][:HALF_WINDOW]]
+        assert count == len(near)
+        assert most == max(values[layer, near], default=-np.inf)
+        assert least == min(values[layer, near], default=np.inf)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -165,6 +165,39 @@ def test_a_modules_columns_are_those_of_its_layers_together(lite: Store, write_r
     found = found_in(newest(lite), layer="m", gradient="seen")
     for k, (gradients, scale) in enumerate(frames.values()):
         check_column(found, k, [(v, scale) for name, v in gradients.items() if name.startswith("m.")])
+
+
+@pytest.mark.parametrize("gradient", ["seen", "true"])
+def test_layers_of_one_step_are_counted_each_at_its_own_scale(
+    lite: Store, write_run: WriteRun, gradient: Literal["seen", "true"]
+) -> None:
+    """Several scalers, and an optimizer without one: as FP16 sees them all lie where their own scale puts them."""
+    writer = write_run()
+    writer.points("loss", range(31), 1.0)
+    writer.facts(precision="FP16-AMP", sketches={"every": 10})
+    scales = {"m.a": 2.0**14, "m.b": 2.0**-6, "m.c": np.nan}
+    frames = [{name: spread(10 * k + j, n=300 + 100 * j) for j, name in enumerate(scales)} for k in range(3)]
+    del frames[1]["m.a"]
+    for k, gradients in enumerate(frames):
+        for name, values in gradients.items():
+            writer.frame(10 * k, {name: values}, scales[name] * (1 + k % 2))
+    writer.commit()
+    found = found_in(newest(lite), layer="m", gradient=gradient)
+    assert (found.is_mixed, found.has_scaler, found.interpolated) == (True, True, False)
+    for k, gradients in enumerate(frames):
+        at = {name: 1.0 if np.isnan(scale) else scale * (1 + k % 2) for name, scale in scales.items()}
+        parts = [(values, at[name]) for name, values in gradients.items()]
+        if gradient == "seen":
+            check_column(found, k, parts)
+            continue
+        _, beyond = counted(parts)
+        assert {name: int(getattr(found, name)[k]) for name in beyond} == beyond
+        there = [at[name] for name in gradients]
+        assert (found.least_scale[k], found.most_scale[k]) == (min(there), max(there))
+    for name, scale in scales.items():
+        alone = found_in(newest(lite), layer=name, gradient=gradient)
+        assert not alone.is_mixed
+        assert alone.scale[0] == (1.0 if np.isnan(scale) else scale)
 
 
 def test_frames_of_a_restart_follow_those_it_did_not_do_again(lite: Store, write_run: WriteRun) -> None:

@@ -80,10 +80,16 @@ def check(store: Store, model: Model, run_id: str, names: list[str], **bounds: i
         assert list(zip(found.attempt, found.step, found.rank, strict=True)) == [frame[:3] for frame in wanted]
         firsts = [first[frame] for frame in wanted]
         assert found.time_us.tolist() == [part.time_us for part in firsts]
-        assert np.array_equal(found.scale, [part.scale for part in firsts], equal_nan=True)
+        assert found.scale.shape in ((len(wanted), 1), (len(wanted), len(names)))
     parts: dict[tuple[Any, str], list[Part]] = {}
     for part in model.parts:
         parts.setdefault((part.frame, part.name), []).append(part)
+    scales = [[parts.get((frame, name), [first[frame]])[0].scale for name in names] for frame in wanted]
+    for found in (moments, sketches):
+        sent = np.reshape(scales, found.present.shape)
+        assert np.array_equal(np.broadcast_to(found.scale, sent.shape), sent, equal_nan=True)
+        is_one = all(len({str(scale) for scale in row}) == 1 for row in scales)
+        assert found.scale.shape == (len(wanted), 1 if is_one else len(names))
     for f, frame in enumerate(wanted):
         for k, name in enumerate(names):
             check_cell(moments, sketches, (f, k), parts.get((frame, name), []))

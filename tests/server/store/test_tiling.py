@@ -90,7 +90,7 @@ def test_what_comes_after_its_slab_was_sealed_is_added_when_read(
     send(store, sender, [late])
     assert store.count_frames(sender.run_id) == 100
     found = store.frame_sketches(sender.run_id, None, first_step=10, last_step=10)
-    assert (found.step.tolist(), found.time_us.tolist(), found.scale.tolist()) == ([10], [10_000], [2.0])
+    assert (found.step.tolist(), found.time_us.tolist(), found.scale.tolist()) == ([10], [10_000], [[2.0, 8.0]])
     assert found.sketches.sum.tolist() == [[5.0, 0.5]]
     assert found.sketches.n.tolist() == [[3, 1]]
     assert (found.sketches.lowest, found.sketches.counts.tolist()) == (-1, [[[0, 1, 0, 1], [1, 0, 0, 0]]])
@@ -151,7 +151,7 @@ def test_a_scale_that_is_no_scale_harms_nobody(
     records = [make_sketches(step, {0: make_cell([1.0, 2.0])}, scale=scale) for step, scale in enumerate(scales)]
     send(store, sender, records)
     found = store.frame_moments(sender.run_id)
-    assert found.scale.tolist() == scales
+    assert found.scale[:, 0].tolist() == scales
     assert found.flushed[:, 0].tolist() == [2, 0, 0, 0]
     assert found.overflow[:, 0].tolist() == [0, 2, 0, 0]
     assert np.array_equal(found.n[:, 0], [2] * 4)
