@@ -234,26 +234,30 @@ class Delivery:
         return outcome
 
     def _settle(self, part: Sequence[NoticeRow], outcome: Outcome) -> None:
-        now_us = self._now_us()
         for notice in part:
+            now_us = self._now_us()
+            age_s = max(0.0, (now_us - notice.created_us) / 1e6)
             if outcome.ok:
                 self._outbox.settle_notice(notice, state="sent", now_us=now_us)
-                self.num_sent += 1
-                continue
-            age_s = max(0.0, (now_us - notice.created_us) / 1e6)
-            if not outcome.may_retry or age_s >= GIVE_UP_S:
+            elif not outcome.may_retry or age_s >= GIVE_UP_S:
                 log.warning("a notification of %s was given up: %s", notice.episode_id, outcome.text)
                 self._outbox.settle_notice(notice, state="failed", now_us=now_us, error=outcome.text)
-                self.num_failed += 1
+            else:
+                due_us = now_us + int(1e6 * self._delay_s(age_s, outcome))
+                self._outbox.settle_notice(notice, state="waiting", now_us=now_us, error=outcome.text, due_us=due_us)
+                self._put_off(notice.channel_id, outcome, now_us, due_us)
                 continue
-            due_us = now_us + int(1e6 * self._delay_s(age_s, outcome))
-            self._outbox.settle_notice(notice, state="waiting", now_us=now_us, error=outcome.text, due_us=due_us)
-            self.num_retries += 1
             with self._changed:
-                pace = self._paces.setdefault(notice.channel_id, _Pace(seen_us=now_us))
-                asked_s = outcome.retry_after_s
-                hold_us = int(1e6 * (MAX_HOLD_S if asked_s is None else asked_s))
-                pace.held_until_us = max(pace.held_until_us, min(due_us, now_us + hold_us))
+                self.num_sent += outcome.ok
+                self.num_failed += not outcome.ok
+
+    def _put_off(self, channel_id: str, outcome: Outcome, now_us: int, due_us: int) -> None:
+        """After a failure nothing new is sent to the channel for a while, but not for as long as the old one waits."""
+        hold_s = MAX_HOLD_S if outcome.retry_after_s is None else outcome.retry_after_s
+        with self._changed:
+            self.num_retries += 1
+            pace = self._paces.setdefault(channel_id, _Pace(seen_us=now_us))
+            pace.held_until_us = max(pace.held_until_us, min(due_us, now_us + int(1e6 * hold_s)))
 
     def _delay_s(self, age_s: float, outcome: Outcome) -> float:
         """Until the next try: as long as it has been tried so far, so the gaps double."""
@@ -263,7 +267,8 @@ class Delivery:
 
     def _failed(self, text: str, error: Exception) -> None:
         """Count and log, without the error's own text: it may hold an address with a token in it."""
-        self.num_errors += 1
+        with self._changed:
+            self.num_errors += 1
         places = traceback.extract_tb(error.__traceback__)
         where = f"{places[-1].filename}:{places[-1].lineno}" if places else "?"
         log.warning("alerts: %s (%s at %s)", text, type(error).__name__, where)

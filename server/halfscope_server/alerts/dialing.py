@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from halfscope_server.alerts.addresses import LookUp, Policy, Refused, resolve
 
@@ -73,8 +74,7 @@ class Reach:
 
     def wrap(self, raw: socket.socket, host: str) -> ssl.SSLSocket:
         """TLS over a connection, for the name that was asked for."""
-        context = self.tls or ssl.create_default_context()
-        return context.wrap_socket(raw, server_hostname=host)
+        return (self.tls or default_context()).wrap_socket(raw, server_hostname=host)
 
     def _dial(self, host: str, port: int, end_s: float) -> socket.socket:
         failure: OSError | None = None
@@ -93,6 +93,12 @@ class Reach:
             else:
                 return made
         raise failure or TimeoutError(f"no connection to {host} within {self.send_s:g} s")
+
+
+@cache
+def default_context() -> ssl.SSLContext:
+    """The system's certificates; reading them takes tens of milliseconds."""
+    return ssl.create_default_context()
 
 
 def explain(error: BaseException, host: str) -> str:

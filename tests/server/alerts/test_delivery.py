@@ -11,6 +11,7 @@ from itertools import chain, pairwise
 
 import pytest
 from halfscope_server.alerts import channels
+from halfscope_server.alerts import delivery as module
 from halfscope_server.alerts.delivery import BURST, GIVE_UP_S, LEASE_S, MAX_RETRY_S, Delivery, send_test
 from halfscope_server.alerts.dialing import Reach
 from halfscope_server.alerts.notification import Message
@@ -320,6 +321,30 @@ def test_a_slow_channel_holds_up_no_other(
         assert delivery.wait_idle(20)
         deliver(delivery)
         assert received(slow) == [["e1:fired"], ["e2:fired"]]
+
+
+def test_a_server_that_stops_does_not_wait_for_a_slow_receiver(
+    outbox: Outbox, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopping gives what is being sent a moment; what was not begun is due again at once."""
+    monkeypatch.setattr(module, "STOP_S", 0.05)
+    is_sending, go_on = threading.Event(), threading.Event()
+
+    def send(_row: ChannelRow, message: Message, _reach: Reach) -> Outcome:
+        is_sending.set()
+        assert go_on.wait(20)
+        return Outcome(ok=False, text="400", may_retry=False, is_size_or_form=True)
+
+    outbox.channel("c1", "https://example.org/")
+    outbox.put(notice(1), notice(2))
+    delivery = made(outbox, clock, send)
+    delivery.start()
+    assert is_sending.wait(20)
+    delivery.stop()
+    assert not delivery.wait_idle(0)
+    go_on.set()
+    assert delivery.wait_idle(20)
+    assert [(row.state, row.due_us) for row in outbox.rows(1, 2)] == [("waiting", NOW_US)] * 2
 
 
 @pytest.mark.parametrize("is_taken", [True, False], ids=["after sending", "before sending"])

@@ -260,3 +260,26 @@ def test_a_lease_is_one_owner_s_until_its_time_is_over(store: Store) -> None:
     assert not store.alerts.take_lease("alerts", "a", 400, now_us=250)
     assert store.alerts.take_lease("alerts", "b", 250, now_us=250)
     assert store.alerts.take_lease("alerts", "a", 400, now_us=250)
+
+
+def test_what_waits_goes_along_with_what_is_new(store: Store, begun: Make) -> None:
+    """A channel that is sent to gets what waits for another try too; one that is left alone gets nothing."""
+    begun(run_id="run1")
+    rows = [
+        dataclasses.replace(NOTICE, channel_id=channel, kind=kind, due_us=due_us)
+        for channel, kind, due_us in (
+            ("a", "fired", 50),
+            ("b", "fired", 50),
+            ("a", "resolved", 60),
+            ("b", "resolved", 60),
+        )
+    ]
+    store.alerts.save_evaluation("run1", episodes=[FIRING], notices=rows[:2], now_us=50)
+    for claimed in store.alerts.claim_notices(now_us=50, limit=10, lease_s=1):
+        store.alerts.settle_notice(claimed, state="waiting", now_us=50, due_us=10**9)
+    store.alerts.save_evaluation("run1", episodes=[FIRING], notices=rows[2:], now_us=60)
+    taken = store.alerts.claim_notices(now_us=60, limit=10, lease_s=1, except_channels={"b"})
+    assert sorted((row.channel_id, row.kind) for row in taken) == [("a", "fired"), ("a", "resolved")]
+    assert store.alerts.claim_notices(now_us=60, limit=10, lease_s=1, except_channels={"a", "b"}) == []
+    taken = store.alerts.claim_notices(now_us=60, limit=10, lease_s=1)
+    assert sorted((row.channel_id, row.kind) for row in taken) == [("b", "fired"), ("b", "resolved")]

@@ -12,7 +12,6 @@ import html
 import re
 import smtplib
 import socket
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.message import EmailMessage
@@ -21,7 +20,7 @@ from typing import Any, ClassVar
 
 from halfscope_server.alerts.addresses import Refused
 from halfscope_server.alerts.channels.base import Field
-from halfscope_server.alerts.dialing import Reach, explain
+from halfscope_server.alerts.dialing import Reach, default_context, explain
 from halfscope_server.alerts.notification import Message, one_line
 from halfscope_server.alerts.posting import Outcome
 
@@ -145,7 +144,7 @@ def _converse(
     client = _Client(opened, values["host"], reach.send_s)
     try:
         if security == "starttls":
-            client.starttls(context=reach.tls or ssl.create_default_context())
+            client.starttls(context=reach.tls or default_context())
         if values["user"]:
             client.login(values["user"], values["password"])
         refused = client.send_message(letter, from_addr=values["from"], to_addrs=recipients)

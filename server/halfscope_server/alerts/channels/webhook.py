@@ -1,6 +1,6 @@
 """A webhook: documented JSON to an address of one's own, signed.
 
-The body is docs/alert-channels.md's; its version changes when a field goes or changes its meaning, not when one is added.
+The body is docs/alert-channels.md's; its version changes when a field goes or changes its meaning, not when one comes.
 Invariant: what is signed is the time and the very bytes that are sent.
 """
 
