@@ -176,7 +176,7 @@ class _Seen:
         if machine.fired_step is not None and len(self.episodes) < MAX_EPISODES:
             self.episodes.append(
                 BacktestEpisode(
-                    layer=layer,
+                    layer=layer or machine.worst_layer,
                     rank=on.rank,
                     first_step=machine.first_step,
                     fired_step=machine.fired_step,

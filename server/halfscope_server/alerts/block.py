@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,42 @@ def mark_of(event: EventRow) -> int:
     return 0 if event.severity == "info" else GRAVE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sketched:
+    """Sketched steps, ascending; of each layer what metrics look at."""
+
+    names: tuple[str, ...]
+    """[L]"""
+    step: Ints
+    """[F]"""
+    time_us: Ints
+    cells: Mapping[str, NDArray[Any]]
+    """[F, L] each: `present`, `scale` (NaN: no scaler), `n`, `zeros`, `nonfinite`, `infinite`, `flushed`, `subnormal`,
+    `absmax`."""
+
+    @classmethod
+    def of(cls, moments: FrameMoments, names: Sequence[str]) -> Sketched:
+        """What the store gives of some frames."""
+        infinite = moments.pos_inf + moments.neg_inf
+        cells: dict[str, NDArray[Any]] = {
+            "present": moments.present,
+            "scale": np.broadcast_to(moments.scale, moments.present.shape),
+            "n": moments.n,
+            "zeros": moments.zeros,
+            "nonfinite": moments.nan + infinite,
+            "infinite": infinite,
+            "flushed": moments.flushed,
+            "subnormal": moments.subnormal,
+            "absmax": moments.absmax,
+        }
+        return cls(names=tuple(names), step=moments.step, time_us=moments.time_us, cells=cells)
+
+    def rows(self, part: slice) -> Sketched:
+        """Some of the steps."""
+        cells = {name: cell[part] for name, cell in self.cells.items()}
+        return Sketched(names=self.names, step=self.step[part], time_us=self.time_us[part], cells=cells)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Block:
     """See the module."""
@@ -56,8 +93,8 @@ class Block:
     """Values of steps that were judged before they came: of use to nobody but the series itself."""
     marks: Mapping[str, Marks] = field(default_factory=dict)
     """By kind."""
-    frames: Sequence[tuple[FrameMoments, Sequence[str]]] = ()
-    """Sketched steps with the names of their layers, ascending by step."""
+    frames: Sequence[Sketched] = ()
+    """Ascending by step."""
     extra_step: Ints | None = None
     """Steps that have events but will have no row any more: the training ended in them."""
     extra_us: Ints | None = None

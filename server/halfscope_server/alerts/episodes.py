@@ -16,6 +16,7 @@ import msgspec
 from halfscope_server.alerts.machine import Change, Machine
 from halfscope_server.alerts.node import RuleOnNode
 from halfscope_server.alerts.sentences import episode_text
+from halfscope_server.query.format import plural
 from halfscope_server.store.types import EpisodeRow, RunRow
 
 
@@ -118,11 +119,17 @@ def _row(
 ) -> EpisodeRow:
     rule = on.rule
     fired = machine.fired_step is not None
+    named = layer or machine.worst_layer
+    if machine.num_layers > 1 and fired:
+        more = plural(machine.num_layers - 1, "layer")
+        evidence = {**machine.evidence, "note": f"{more} more beyond the threshold at that step"}
+    else:
+        evidence = machine.evidence
     text = episode_text(
         rule,
         run=run.name,
         project=run.project,
-        layer=layer,
+        layer=named,
         rank=on.rank,
         labels=labels,
         value=machine.value,
@@ -138,7 +145,7 @@ def _row(
         rule_name=rule.name,
         metric=metric,
         severity=rule.severity,
-        layer=layer,
+        layer=named,
         rank=on.rank,
         labels=dict(labels),
         attempt=machine.attempt,
@@ -156,7 +163,7 @@ def _row(
         worst=machine.worst,
         threshold=rule.threshold,
         text=text,
-        evidence=machine.evidence,
+        evidence=evidence,
         updated_us=0,
     )
 

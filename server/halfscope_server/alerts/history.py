@@ -13,11 +13,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from halfscope_server.alerts.block import NO_MARKS, Block, Marks, mark_of
+from halfscope_server.alerts.block import NO_MARKS, Block, Marks, Sketched, mark_of
 from halfscope_server.alerts.lane import reduced
 from halfscope_server.alerts.types import Column
 from halfscope_server.query.view import RunView
-from halfscope_server.store.types import EventMarks, FrameMoments
+from halfscope_server.store.types import EventMarks
 from halfscope_server.store.update_types import Wanted
 
 Ints = NDArray[np.int64]
@@ -67,7 +67,7 @@ class History:
         """One start of it, in order."""
         span = part.span
         frames = self._frames(part.attempt) if self._wanted.frames else iter(())
-        waiting: list[tuple[FrameMoments, tuple[str, ...]]] = list(frames)
+        waiting = list(frames)
         run = self._view.row
         if span is None:
             if waiting:
@@ -79,7 +79,7 @@ class History:
             is_last = high == edges[-1]
             columns = [_between(column, low, high) for column in part.columns]
             inside = {kind: _marks_between(found, low, None if is_last else high) for kind, found in marks.items()}
-            taken = [f for f in waiting if is_last or int(f[0].step[-1]) < high]
+            taken = [f for f in waiting if is_last or int(f.step[-1]) < high]
             waiting = waiting[len(taken) :]
             yield Block(
                 run=run,
@@ -159,7 +159,7 @@ class History:
                 found[kind] = Marks(step=step, time_us=longest.time_us[row], mark=quick.skip_class[at].astype(np.int64))
         return found
 
-    def _frames(self, attempt: int) -> Iterator[tuple[FrameMoments, tuple[str, ...]]]:
+    def _frames(self, attempt: int) -> Iterator[Sketched]:
         """Of the lowest rank that has any; a few at a time."""
         view, layers = self._view, list(self._view.layers.values())
         if not layers or not view.num_frames:
@@ -178,7 +178,7 @@ class History:
                     )
                     if moments.step.size:
                         there = True
-                        yield moments, names
+                        yield Sketched.of(moments, names)
             if there:
                 return
 

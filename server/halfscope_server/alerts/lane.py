@@ -14,19 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfscope_server.alerts.block import Block, Marks, mark_of
+from halfscope_server.alerts.block import Block, Marks, Sketched, mark_of
 from halfscope_server.alerts.types import Column, Update
-from halfscope_server.store.types import EventRow, FrameMoments, RunRow, SeriesRow
+from halfscope_server.store.types import EventRow, RunRow, SeriesRow
 
 Ints = NDArray[np.int64]
-Frames = tuple[FrameMoments, Sequence[str]]
 Told = tuple[str, int, int, int]
 """(kind, step, time, mark) of an event."""
 
 IMMEDIATE = frozenset({"lost"})
 """Kinds of the agents' events that wait for no row: they tell of rows that are missing. So do all of the server's."""
 NEVER = np.iinfo(np.int64).max
-_PER_FRAME = ("step", "time_us", "rank", "attempt", "scale")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,7 +37,7 @@ class _Member:
     is_open: bool = False
     columns: dict[int, list[Column]] = field(default_factory=dict)
     events: list[Told] = field(default_factory=list)
-    frames: list[Frames] = field(default_factory=list)
+    frames: list[Sketched] = field(default_factory=list)
 
 
 class Lane:
@@ -88,7 +86,7 @@ class Lane:
             told = (event.kind, event.step, event.time_us, mark_of(event))
             (self._signals if event.kind in IMMEDIATE else member.events).append(told)
         if frames and update.frames is not None and update.frames.step.size:
-            member.frames.append((update.frames, tuple(update.layer_names)))
+            member.frames.append(Sketched.of(update.frames, update.layer_names))
         if update.ended:
             member.is_open = False
 
@@ -153,14 +151,14 @@ class Lane:
                 columns.append(whole)
         return columns, late if len(self._members) == 1 else []
 
-    def _frames(self, horizon: int) -> list[Frames]:
+    def _frames(self, horizon: int) -> list[Sketched]:
         """Of one rank: the lowest that has any."""
         having = [member for member in self._members.values() if member.frames]
         if not having:
             return []
         if self._frame_rank is None:
             self._frame_rank = min(member.rank for member in having)
-        found: list[Frames] = []
+        found: list[Sketched] = []
         for member in having:
             if member.rank == self._frame_rank:
                 up_to = min(horizon, member.passed) if horizon != NEVER else horizon
@@ -182,7 +180,7 @@ class Lane:
                     "open": member.is_open,
                     "columns": [_plain_column(c) for parts in member.columns.values() for c in parts],
                     "events": member.events,
-                    "frames": [[_plain(moments), list(names)] for moments, names in member.frames],
+                    "frames": [_plain(frames) for frames in member.frames],
                 }
                 for stream, member in self._members.items()
             },
@@ -198,10 +196,7 @@ class Lane:
                 column = Column(**{**plain, "series": SeriesRow(**plain["series"])})
                 member.columns.setdefault(column.series.series_id, []).append(column)
             member.events = [tuple(told) for told in kept["events"]]
-            member.frames = [
-                (FrameMoments(**{**plain, "layer_ids": tuple(plain["layer_ids"])}), tuple(names))
-                for plain, names in kept["frames"]
-            ]
+            member.frames = [Sketched(**{**plain, "names": tuple(plain["names"])}) for plain in kept["frames"]]
             self._members[stream] = member
 
 
@@ -273,63 +268,41 @@ def reduced(found: Iterable[tuple[int, Column]]) -> Column:
     )
 
 
-def _split(frames: Sequence[Frames], horizon: int) -> tuple[list[Frames], list[Frames]]:
+def _split(frames: Sequence[Sketched], horizon: int) -> tuple[list[Sketched], list[Sketched]]:
     """Up to a step, and after it."""
     taken, left = [], []
-    for moments, names in frames:
-        at = int(np.searchsorted(moments.step, horizon, "right"))
+    for item in frames:
+        at = int(np.searchsorted(item.step, horizon, "right"))
         if at:
-            taken.append((_rows(moments, slice(0, at)), names))
-        if at < moments.step.size:
-            left.append((_rows(moments, slice(at, None)), names))
+            taken.append(item.rows(slice(0, at)))
+        if at < item.step.size:
+            left.append(item.rows(slice(at, None)))
     return taken, left
 
 
-def _rows(moments: FrameMoments, part: slice) -> FrameMoments:
-    if part == slice(0, moments.step.size):
-        return moments
-    values = {each.name: getattr(moments, each.name) for each in fields(moments)}
-    return FrameMoments(
-        **{name: value if name == "layer_ids" else value[part] for name, value in values.items()}
-    )  # fmt: skip
-
-
-def _one_per_step(frames: Sequence[Frames]) -> list[Frames]:
+def _one_per_step(frames: Sequence[Sketched]) -> list[Sketched]:
     """What one step measured may have come in parts, with different layers."""
-    found: list[Frames] = []
-    for moments, names in frames:
-        if found and int(found[-1][0].step[-1]) == int(moments.step[0]):
-            before, before_names = found.pop()
+    found: list[Sketched] = []
+    for item in frames:
+        if found and int(found[-1].step[-1]) == int(item.step[0]):
+            before = found.pop()
             if before.step.size > 1:
-                found.append((_rows(before, slice(0, -1)), before_names))
-            found.append(_both(_last(before), before_names, _rows(moments, slice(0, 1)), names))
-            if moments.step.size > 1:
-                found.append((_rows(moments, slice(1, None)), names))
-        else:
-            found.append((moments, names))
+                found.append(before.rows(slice(0, -1)))
+            found.append(_both(before.rows(slice(-1, None)), item.rows(slice(0, 1))))
+            item = item.rows(slice(1, None))
+        if item.step.size:
+            found.append(item)
     return found
 
 
-def _last(moments: FrameMoments) -> FrameMoments:
-    return _rows(moments, slice(moments.step.size - 1, moments.step.size))
-
-
-def _both(one: FrameMoments, names: Sequence[str], other: FrameMoments, other_names: Sequence[str]) -> Frames:
-    """One frame of two parts of it: each layer from the part that has it."""
-    every = list(dict.fromkeys([*names, *other_names]))
-    values: dict[str, Any] = {name: getattr(one, name) for name in _PER_FRAME}
-    ids = dict(zip(names, one.layer_ids, strict=True)) | dict(zip(other_names, other.layer_ids, strict=True))
-    source = np.full(len(every), -1)
-    for part, own in ((one, list(names)), (other, list(other_names))):
-        at = [every.index(name) for name, there in zip(own, part.present[0], strict=True) if there]
-        source[at] = 0 if part is one else 1
-    for each in fields(one):
-        if each.name in _PER_FRAME or each.name == "layer_ids":
-            continue
-        cells = getattr(one, each.name)
-        result = np.zeros((1, len(every)), cells.dtype)
-        for number, (part, own) in enumerate(((one, list(names)), (other, list(other_names)))):
-            mine = [place for place, name in enumerate(own) if source[every.index(name)] == number]
-            result[0, [every.index(own[place]) for place in mine]] = getattr(part, each.name)[0, mine]
-        values[each.name] = result
-    return FrameMoments(layer_ids=tuple(ids[name] for name in every), **values), tuple(every)
+def _both(one: Sketched, other: Sketched) -> Sketched:
+    """One step of two parts of it: each layer from the part that has it."""
+    names = tuple(dict.fromkeys(one.names + other.names))
+    place = {name: at for at, name in enumerate(names)}
+    cells = {name: np.zeros((1, len(names)), cell.dtype) for name, cell in one.cells.items()}
+    for part in (one, other):
+        there = np.flatnonzero(part.cells["present"][0])
+        to = [place[part.names[at]] for at in there.tolist()]
+        for name, cell in part.cells.items():
+            cells[name][0, to] = cell[0, there]
+    return Sketched(names=names, step=one.step, time_us=one.time_us, cells=cells)

@@ -72,6 +72,10 @@ class Machine:
     """Where it began to be over, while `keep_firing` waits."""
     clear_us: int = 0
     evidence: dict[str, Any] = field(default_factory=dict)
+    worst_layer: str = ""
+    """Where one alert stands for all layers: the worst of them when it fired."""
+    num_layers: int = 0
+    """And how many were beyond the threshold."""
 
     def advance(
         self, judged: Judged, levels: Levels, hold: Span, keep: Span, attempt: int
@@ -138,7 +142,7 @@ class Machine:
         self.first_step, self.first_us = int(judged.step[at]), int(judged.time_us[at])
         self.fired_step = self.fired_us = self.resolved_step = self.resolved_us = self.clear_step = None
         self.value = self.worst = float(judged.value[at])
-        self.evidence = {}
+        self.evidence, self.worst_layer, self.num_layers = {}, "", 0
 
     def _take(self, judged: Judged, levels: Levels, first: int, end: int) -> None:
         """Numbers that belong to it."""

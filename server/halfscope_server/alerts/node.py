@@ -155,20 +155,32 @@ class Node:
             if not signed.size:
                 continue
             if not on.by_layer:
-                worst = signed.max(axis=1, initial=-np.inf)
-                if on.machines or (worst > on.levels.fire).any():
-                    column = np.full(step_N.size, np.nan)
-                    column[from_:] = np.where(np.isinf(worst), np.nan, worst * on.levels.sign)
-                    yield from self._advance_column(on, "", step_N, time_N, column, attempt)
+                yield from self._judge_worst(on, step_N[from_:], time_N[from_:], signed, attempt)
                 continue
             crossed = np.flatnonzero((signed > on.levels.fire).any(axis=0))
             concerned = dict.fromkeys([*on.machines, *(names[at] for at in crossed.tolist())])
             for name in concerned:
-                at = names.index(name)
-                column = value_NL[:, at].copy()
-                column[:from_] = np.nan
-                yield from self._advance_column(on, name, step_N, time_N, column, attempt)
+                column = value_NL[from_:, names.index(name)]
+                yield from self._advance_column(on, name, step_N[from_:], time_N[from_:], column, attempt)
         self._remember(step_N, value_NL, MAX_LAYER_EVIDENCE)
+
+    def _judge_worst(
+        self, on: RuleOnNode, step_N: Ints, time_N: Ints, signed_NL: Floats, attempt: int
+    ) -> Iterator[Happened]:
+        """One alert for all layers, of the worst of them in each step."""
+        worst = signed_NL.max(axis=1, initial=-np.inf)
+        if not on.machines and not (worst > on.levels.fire).any():
+            return
+        there = np.flatnonzero(np.isfinite(worst))
+        column = np.full(step_N.size, np.nan)
+        column[there] = worst[there] * on.levels.sign
+        for happened in self._advance_column(on, "", step_N, time_N, column, attempt):
+            machine = happened[2]
+            if happened[3] in ("fired", "pending"):
+                row = signed_NL[np.searchsorted(step_N, machine.last_step)]
+                machine.worst_layer = self._names[int(row.argmax())]
+                machine.num_layers = int((row > on.levels.fire).sum())
+            yield happened
 
     def _advance_column(
         self, on: RuleOnNode, layer: str, step_N: Ints, time_N: Ints, value_N: Floats, attempt: int

@@ -142,7 +142,7 @@ def _scale() -> Iterable[Preset]:
         threshold=0,
         comparison="<",
         hold=Span(steps=200),
-        message="the loss scale lies {value} from the floor for this batch size since step {first_step}",
+        message="the loss scale is under the floor for this batch size since step {first_step} ({value})",
         reason="Practitioners' floors: 2⁴ for batches under 256, 2⁸ up to 2,048, 2¹⁰ beyond, because the mean over a"
         " larger batch makes gradients smaller. For 200 steps, so that a dip that heals itself says nothing.",
     )
@@ -171,7 +171,6 @@ def _gradients() -> Iterable[Preset]:
         metric="underflow_share.measured",
         threshold=0.05,
         clear=0.02,
-        group_by=["layer"],
         message="{layer} loses {value} of its gradient to zero at step {step}, at least",
         reason="Practitioners' mark: above 5% lost, layers stop learning what is small. GradScaler never sees it: it"
         " looks for infinities alone.",
@@ -209,9 +208,11 @@ def _gradients() -> Iterable[Preset]:
         aggregation="below_best",
         threshold=0.1,
         clear=0.05,
+        hold=Span(steps=200),
         message="val/accuracy is {value} below its own best since step {first_step}",
-        reason="A model that was better once and is 10% worse now has diverged or overfits. Put the name of your own"
-        " metric; for one that should fall, use the rise above its best.",
+        reason="A model that was better once and stays 10% worse for 200 steps has diverged or overfits; a few poor"
+        " evaluations in a row are common early on. Put the name of your own metric; for one that should fall, use the"
+        " rise above its best.",
     )
 
 

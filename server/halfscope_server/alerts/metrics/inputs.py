@@ -22,9 +22,7 @@ class _OfFp16:
 
     def feed(self, block: Block) -> Found:
         columns = block.named("input.absmax")
-        scales = block.named("amp.scale")
-        scale = float(scales[0].value[0]) if scales else np.nan
-        if not columns or not in_fp16(block.run, scale, self._memory):
+        if not columns or not in_fp16(block.run, bool(block.named("amp.scale")), self._memory):
             return {}
         return as_it_is(columns, divide_by=FP16.largest)
 

@@ -11,7 +11,7 @@ Suffixes: F frames kept, L layers.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,11 @@ from numpy.typing import NDArray
 from halfscope_server.alerts.block import Block
 from halfscope_server.alerts.metrics.base import Floats, Found, Ints, LayerSamples, Memory, Metric
 from halfscope_server.query.states import precision_of
-from halfscope_server.store.types import FrameMoments, RunRow
+from halfscope_server.store.types import RunRow
 from halfscope_server.store.update_types import Wanted
+
+Cells = Mapping[str, NDArray[Any]]
+"""Of one frame, [L] each; see `block.Sketched`."""
 
 MAX_FRAMES = 128
 SPARE_FRAMES = 32
@@ -34,11 +37,11 @@ UNSETTLED_LABELS = ("mixed", "")
 """Where a loss scale says that some of it is FP16."""
 
 
-def in_fp16(run: RunRow, scale: float, memory: Memory) -> bool:
+def in_fp16(run: RunRow, has_scale: bool, memory: Memory) -> bool:
     """Whether what FP16 flushes is zero by the time it is seen; decided at a run's first frame."""
     if "fp16" not in memory:
         label = precision_of(run)
-        memory["fp16"] = label in FP16_LABELS or (label in UNSETTLED_LABELS and bool(np.isfinite(scale)))
+        memory["fp16"] = label in FP16_LABELS or (label in UNSETTLED_LABELS and has_scale)
     return bool(memory["fp16"])
 
 
@@ -71,13 +74,13 @@ class _Frames:
 
     def feed(self, block: Block) -> Found:
         steps, times, rows = [], [], []
-        for moments, names in block.frames:
-            places = self._layers.places(names)
-            for at in range(moments.step.size):
-                told = self._of_frame(block.run, moments, at, places)
+        for frames in block.frames:
+            places = self._layers.places(frames.names)
+            for at in range(frames.step.size):
+                told = self._of_frame(block.run, {name: cell[at] for name, cell in frames.cells.items()}, places)
                 if told is not None:
-                    steps.append(int(moments.step[at]))
-                    times.append(int(moments.time_us[at]))
+                    steps.append(int(frames.step[at]))
+                    times.append(int(frames.time_us[at]))
                     rows.append(told)
         if not rows:
             return {}
@@ -88,7 +91,7 @@ class _Frames:
             names=self._layers.names, step=np.array(steps, np.int64), time_us=np.array(times, np.int64), value=value
         )
 
-    def _of_frame(self, run: RunRow, moments: FrameMoments, at: int, places: Ints) -> Floats | None:
+    def _of_frame(self, run: RunRow, cells: Cells, places: Ints) -> Floats | None:
         raise NotImplementedError
 
     def _spread(self, value: NDArray[Any], present: NDArray[np.bool_], places: Ints, fill: float) -> NDArray[Any]:
@@ -102,14 +105,14 @@ class _Frames:
 
 
 class _Headroom(_Frames):
-    def _of_frame(self, run: RunRow, moments: FrameMoments, at: int, places: Ints) -> Floats:
-        scale = float(moments.scale[at])
-        measured = in_fp16(run, scale, self._memory)
-        if not np.isfinite(scale):
-            # Without a scaler the gradient of an FP16 run is as it is; of others it is what FP16 would see.
-            scale = 1.0 if measured else DEFAULT_SCALE
-        bits = headroom(moments.absmax[at], (moments.pos_inf + moments.neg_inf)[at], scale)
-        return self._spread(np.asarray(bits, np.float64), moments.present[at], places, np.nan)
+    def _of_frame(self, run: RunRow, cells: Cells, places: Ints) -> Floats:
+        scale = cells["scale"]
+        has_scale = np.isfinite(scale)
+        measured = in_fp16(run, bool(has_scale.any()), self._memory)
+        # Without a scaler the gradient of an FP16 run is as it is; of others it is what FP16 would see.
+        scale = np.where(has_scale, scale, 1.0 if measured else DEFAULT_SCALE)
+        bits = headroom(cells["absmax"], cells["infinite"], scale)
+        return self._spread(np.asarray(bits, np.float64), cells["present"], places, np.nan)
 
 
 class _Underflow(_Frames):
@@ -119,34 +122,35 @@ class _Underflow(_Frames):
         self._kept: dict[str, NDArray[np.int64]] = {
             name: memory.setdefault(name, np.zeros((0, 0), np.int64)) for name in COUNTS
         }
-        self._scale: Floats = memory.setdefault("scale", np.zeros(0))
+        self._scale: Floats = memory.setdefault("scale", np.zeros((0, 0)))
 
-    def _of_frame(self, run: RunRow, moments: FrameMoments, at: int, places: Ints) -> Floats | None:
-        scale, present = float(moments.scale[at]), moments.present[at]
-        nonfinite = moments.nan[at] + moments.pos_inf[at] + moments.neg_inf[at]
-        nonzero = moments.n[at] - moments.zeros[at] - nonfinite
-        if not in_fp16(run, scale, self._memory):
+    def _of_frame(self, run: RunRow, cells: Cells, places: Ints) -> Floats | None:
+        scale, present = cells["scale"], cells["present"]
+        has_scale = np.isfinite(scale)
+        nonzero = cells["n"].astype(np.int64) - cells["zeros"] - cells["nonfinite"]
+        if not in_fp16(run, bool(has_scale.any()), self._memory):
             if self._only_measured:
                 return None
             known = present & (nonzero > 0)
-            share = np.divide(moments.flushed[at], nonzero, out=np.full(known.shape, np.nan), where=known)
+            share = np.divide(cells["flushed"], nonzero, out=np.full(known.shape, np.nan), where=known)
             return self._spread(share, known, places, np.nan)
-        if not np.isfinite(scale):
-            # FP16 without a loss scale: how much lies near its floor cannot be told from these counts.
-            return np.full(len(self._layers.names), np.nan)
-        near = moments.subnormal[at] + moments.flushed[at]
-        rows = (moments.zeros[at], moments.n[at], nonzero, near)
-        self._keep([self._spread(row, present, places, 0) for row in rows], scale)
+        # FP16 without a loss scale: how much lies near its floor cannot be told from these counts.
+        present = present & has_scale
+        near = cells["subnormal"].astype(np.int64) + cells["flushed"]
+        rows = (cells["zeros"], cells["n"], nonzero, near)
+        spread = [self._spread(row.astype(np.int64), present, places, 0) for row in rows]
+        self._keep(spread, self._spread(scale, present, places, np.nan))
         return self._measured(self._spread(present, present, places, False))
 
-    def _keep(self, rows: Sequence[NDArray[np.int64]], scale: float) -> None:
+    def _keep(self, rows: Sequence[NDArray[np.int64]], scale: Floats) -> None:
         for name, row in zip(COUNTS, rows, strict=True):
             kept = self._kept[name]
             if kept.shape[1] < row.size:
                 kept = np.pad(kept, ((0, 0), (0, row.size - kept.shape[1])))
             self._kept[name] = np.concatenate((kept, row[None]))
-        self._scale = np.append(self._scale, scale)
-        if self._scale.size > MAX_FRAMES + SPARE_FRAMES:
+        kept_scale = np.pad(self._scale, ((0, 0), (0, scale.size - self._scale.shape[1])), constant_values=np.nan)
+        self._scale = np.concatenate((kept_scale, scale[None]))
+        if len(self._scale) > MAX_FRAMES + SPARE_FRAMES:
             self._clear_out()
 
     def _clear_out(self) -> None:
@@ -157,11 +161,11 @@ class _Underflow(_Frames):
         # How many frames with room each layer has from this one on.
         from_here = np.cumsum(room[::-1], axis=0)[::-1]
         needed = (room & (from_here <= HALF_WINDOW)).any(axis=1)
-        spare = np.flatnonzero(~needed[: self._scale.size - MAX_FRAMES // 2])
-        keep = np.ones(self._scale.size, np.bool_)
-        keep[spare[: self._scale.size - MAX_FRAMES]] = False
+        spare = np.flatnonzero(~needed[: len(self._scale) - MAX_FRAMES // 2])
+        keep = np.ones(len(self._scale), np.bool_)
+        keep[spare[: len(self._scale) - MAX_FRAMES]] = False
         if keep.sum() > MAX_FRAMES:
-            keep[: self._scale.size - MAX_FRAMES] = False
+            keep[: len(self._scale) - MAX_FRAMES] = False
         for name in COUNTS:
             self._kept[name] = self._kept[name][keep]
         self._scale = self._scale[keep]
@@ -181,12 +185,11 @@ class _Underflow(_Frames):
 
     def _doubtful(self, zeros: Ints, n: Ints, nonzero: Ints, near: Ints) -> NDArray[np.bool_]:
         """Layers of which there is something to work out: all others had room, and lost nothing."""
-        level = np.log2(np.maximum(self._scale, 2.0**-126))
-        if np.ptp(level) >= SCALE_STEP_LOG2:
-            return np.ones(n.size, np.bool_)
+        level = np.log2(np.nan_to_num(np.maximum(self._scale, 2.0**-126), nan=1.0))
+        moved: NDArray[np.bool_] = np.ptp(level, axis=0) >= SCALE_STEP_LOG2
         # What is not finite is not lost, and says nothing about room.
         lost_nothing: NDArray[np.bool_] = _room(near, nonzero) & (nonzero + zeros == n)
-        return ~lost_nothing
+        return moved | ~lost_nothing
 
     def save(self) -> None:
         """Into the memory: called when a state is asked for."""
