@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests: databases of both dialects, each test with its own.
+"""Fixtures shared by all tests: databases of both dialects, each test with its own; and the order of the files.
 
 Invariant: PostgreSQL runs once per test process, from the machine's binaries or from a wheel; a test's database is a
 copy of a migrated template, so it costs tens of milliseconds.
@@ -13,6 +13,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,23 @@ import pytest
 from halfscope_server.store.store import Store
 
 from tests.helpers.ports import free_port
+from tests.helpers.preloaded import Preloaded
 
 # Asked of Triton when it is first imported, by whatever that is: kernels run in its interpreter, for want of a device.
 os.environ["TRITON_INTERPRET"] = "1"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with the most slow tests come first: at the end, no worker waits long for another's last file."""
+    num_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -num_slow[item.path])
+
+
+@pytest.fixture(scope="session")
+def python() -> Iterator[Preloaded]:
+    """Runs programs in processes of their own without each importing torch anew: `python.run(["-c", code])`."""
+    with Preloaded() as preloaded:
+        yield preloaded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

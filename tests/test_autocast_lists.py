@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+
+from tests.helpers.preloaded import Preloaded
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "scripts" / "autocast_lists.py"
@@ -29,11 +29,9 @@ def script() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def found(python: Preloaded) -> dict[str, Any]:
     """A fresh look at the installed torch, in a process of its own: it overrides kernels."""
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--json"], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = python.run([str(SCRIPT), "--json"])
     assert done.returncode == 0, done.stderr
     seen: dict[str, Any] = json.loads(done.stdout)
     return seen

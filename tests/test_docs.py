@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +21,8 @@ from halfscope.wire.messages import End, Record
 from halfscope_server.cli import app as server_app
 from halfscope_server.query.kinds import KINDS
 from halfscope_server.settings import table
+
+from tests.helpers.preloaded import Preloaded
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -61,21 +61,13 @@ def journal(directory: Path) -> list[Record]:
         reader.close()
 
 
-def test_readme_program_runs_as_it_stands(tmp_path: Path) -> None:
+def test_readme_program_runs_as_it_stands(python: Preloaded, tmp_path: Path) -> None:
     """The program in the README trains, is watched, and its journal ends as finished after its last step."""
     (program,) = re.findall(r"```python\n(.*?)```", page("README.md"), re.DOTALL)
     (tmp_path / "train.py").write_text(program, encoding="utf-8")
     environment = {key: value for key, value in os.environ.items() if not key.startswith("HALFSCOPE_")}
-    environment |= {"HALFSCOPE_HOME": str(tmp_path / "home"), "HALFSCOPE_MODE": "offline", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "train.py"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    environment |= {"HALFSCOPE_HOME": str(tmp_path / "home"), "HALFSCOPE_MODE": "offline"}
+    done = python.run(["train.py"], cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     records = journal(tmp_path / "home" / "journals")

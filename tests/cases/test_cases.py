@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 from tests.cases import expectations
 from tests.cases.mapping import EVENTS, METRICS, OTHERS, SEVERITIES, UNSEEN, Elsewhere, Found, split_metric
 from tests.cases.recordings import Recording, read
+from tests.helpers.preloaded import Preloaded
 
 HERE = Path(__file__).parent
 ORACLE: dict[str, Any] = json.loads((HERE / "oracle.json").read_text(encoding="utf-8"))
@@ -46,17 +45,10 @@ class Outcomes:
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+def outcomes(python: Preloaded, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     """All programs, alone and watched, in forks of one process."""
     folder = tmp_path_factory.mktemp("cases")
-    done = subprocess.run(
-        [sys.executable, str(HERE / "driver.py"), str(folder), *PROGRAMS],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = python.run([str(HERE / "driver.py"), str(folder), *PROGRAMS], strict=False, timeout_s=600)
     assert done.returncode == 0, done.stderr
     return Outcomes(folder)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +16,8 @@ from halfscope.record.layout import StreamPlace
 from halfscope.record.reader import JournalReader
 from halfscope.wire.codec import decode_record
 from halfscope.wire.messages import Declare, End, Event, Facts, Points, Record, Sketches, Start
+
+from tests.helpers.preloaded import Preloaded
 
 
 @pytest.fixture
@@ -128,11 +128,10 @@ def test_troubled_training_has_its_streak_and_goes_on(home: Path) -> None:
     assert [record.outcome for record in records if isinstance(record, End)] == ["finished"]
 
 
-def test_command_prints_json_lines_and_nothing_else(home: Path) -> None:
+def test_command_prints_json_lines_and_nothing_else(home: Path, python: Preloaded) -> None:
     """`python -m halfscope.demo --run` says after each report where it stands, on one line of JSON."""
-    command = [sys.executable, "-m", "halfscope.demo", "--run", "fp16-cnn", "--steps", "2"]
-    environment = {**os.environ, "HALFSCOPE_MODE": "offline"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    command = ["-m", "halfscope.demo", "--run", "fp16-cnn", "--steps", "2"]
+    done = python.run(command, env={**os.environ, "HALFSCOPE_MODE": "offline"})
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = [json.loads(line) for line in done.stdout.splitlines()]

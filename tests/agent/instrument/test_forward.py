@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 from halfscope.instrument.forward import ForwardHook, leading_size
+
+from tests.helpers.preloaded import Preloaded
 
 Net = Callable[[], torch.nn.Sequential]
 
@@ -36,7 +36,9 @@ def test_copies_of_a_watched_model_are_untouched_by_watching(watching: Any, net:
     assert recorded.kinds("agent_degraded") == []
 
 
-def test_a_saved_watched_model_loads_without_halfscope(watching: Any, net: Net, tmp_path: Path) -> None:
+def test_a_saved_watched_model_loads_without_halfscope(
+    watching: Any, net: Net, python: Preloaded, tmp_path: Path
+) -> None:
     """What the copy carries of our hook is a do-nothing of the standard library."""
     model = net()
     watching(model, torch.optim.SGD(model.parameters(), 0.1))
@@ -46,8 +48,8 @@ def test_a_saved_watched_model_loads_without_halfscope(watching: Any, net: Net, 
         f"model = torch.load({str(tmp_path / 'model.pt')!r}, weights_only=False)\n"
         "print(tuple(model(torch.ones(2, 4)).shape))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.strip() == "(2, 1)"
+    done = python.run(["-c", program])
+    assert (done.returncode, done.stdout.strip()) == (0, "(2, 1)"), done.stderr
 
 
 def test_the_hook_runs_where_gradients_are_wanted_only(watching: Any, net: Net) -> None:

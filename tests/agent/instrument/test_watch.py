@@ -20,6 +20,8 @@ import pytest
 import torch
 import torch.nn.utils.clip_grad as clip_module
 
+from tests.helpers.preloaded import Preloaded
+
 Net = Callable[[], torch.nn.Sequential]
 
 
@@ -412,9 +414,12 @@ def test_a_second_watch_supersedes_the_first_with_one_notice(
     assert len(caplog.records) == 1
 
 
-def test_an_uncaught_exception_is_recorded_and_reaches_the_earlier_hook(tmp_path: Path, read: Any) -> None:
+def test_an_uncaught_exception_is_recorded_and_reaches_the_earlier_hook(
+    python: Preloaded, tmp_path: Path, read: Any
+) -> None:
     """The user's own excepthook still runs, and the traceback is printed as ever."""
     done = run_program(
+        python,
         tmp_path,
         "previous = sys.excepthook\n"
         "def hook(*error): print('mine'); previous(*error)\n"
@@ -446,10 +451,11 @@ def test_an_uncaught_exception_is_recorded_and_reaches_the_earlier_hook(tmp_path
     ],
 )
 def test_an_exception_in_a_thread_ends_the_run_where_that_thread_trained(
-    tmp_path: Path, read: Any, body: str, outcome: str
+    python: Preloaded, tmp_path: Path, read: Any, body: str, outcome: str
 ) -> None:
     """Not where it did something else, or where another one trained on; the user's own hook still runs."""
     done = run_program(
+        python,
         tmp_path,
         "import threading\n"
         "threading.excepthook = lambda details: print('mine', details.exc_type.__name__)\n"
@@ -468,17 +474,18 @@ def test_an_exception_in_a_thread_ends_the_run_where_that_thread_trained(
     assert recorded.steps() == ([0, 1, 2] if "train(1)" in body else [0, 1])
 
 
-def test_the_end_of_the_process_finishes_the_run(tmp_path: Path, read: Any) -> None:
+def test_the_end_of_the_process_finishes_the_run(python: Preloaded, tmp_path: Path, read: Any) -> None:
     """Three lines are enough: nobody has to call `finish`."""
-    done = run_program(tmp_path, "run = halfscope.watch(model, optimizer)\ntrain(3)\n")
+    done = run_program(python, tmp_path, "run = halfscope.watch(model, optimizer)\ntrain(3)\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     (recorded,) = read(tmp_path / "journals")
     assert (recorded.end.outcome, recorded.steps()) == ("finished", [0, 1, 2])
 
 
-def test_a_forked_child_neither_records_nor_ends_the_run(tmp_path: Path, read: Any) -> None:
+def test_a_forked_child_neither_records_nor_ends_the_run(python: Preloaded, tmp_path: Path, read: Any) -> None:
     """A child that trains and exits leaves the parent's run alone."""
     done = run_program(
+        python,
         tmp_path,
         "run = halfscope.watch(model, optimizer)\n"
         "train(1)\n"
@@ -493,9 +500,10 @@ def test_a_forked_child_neither_records_nor_ends_the_run(tmp_path: Path, read: A
     assert (recorded.end.outcome, recorded.steps()) == ("finished", [0, 1])
 
 
-def test_sigterm_is_the_users(tmp_path: Path, read: Any) -> None:
+def test_sigterm_is_the_users(python: Preloaded, tmp_path: Path, read: Any) -> None:
     """No handler of ours: the process dies of it, and the journal has no end record (the sender tells)."""
     done = run_program(
+        python,
         tmp_path,
         "import signal\n"
         "before = signal.getsignal(signal.SIGTERM)\n"
@@ -509,7 +517,7 @@ def test_sigterm_is_the_users(tmp_path: Path, read: Any) -> None:
     assert recorded.end is None
 
 
-def run_program(tmp_path: Path, body: str) -> subprocess.CompletedProcess[str]:
+def run_program(python: Preloaded, tmp_path: Path, body: str) -> subprocess.CompletedProcess[str]:
     """A training script in a process of its own, journalling to `tmp_path / journals`."""
     program = (
         "import os, sys, torch, halfscope\n"
@@ -521,9 +529,7 @@ def run_program(tmp_path: Path, body: str) -> subprocess.CompletedProcess[str]:
         "        model(torch.ones(2, 4)).sum().backward(); optimizer.step()\n" + body
     )
     env = {**os.environ, "HALFSCOPE_MODE": "offline", "HALFSCOPE_DIR": str(tmp_path / "journals")}
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], env=env, capture_output=True, text=True, timeout=120
-    )
+    return python.run(["-c", program], env=env)
 
 
 # ---- what is left behind ----------------------------------------------------------------------------
