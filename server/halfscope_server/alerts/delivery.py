@@ -34,7 +34,7 @@ POLL_S = 1.0
 """Finds what another process put into the outbox, and what is due again."""
 CLAIM = 50
 """At most so many at once, over all channels."""
-LEASE_S = 180.0
+LEASE_S = 240.0
 BUDGET_S = 120.0
 """After so long no further message of a claim is begun: the lease must outlast the last one."""
 MAX_BUSY = 8

@@ -24,7 +24,10 @@ from halfscope_server.alerts.posting import Outcome, judged
 MODULE = "halfscope_server.alerts.apprise_process"
 START_S = 30.0
 """What starting Python and loading Apprise may take besides sending, on a busy machine; a second on an idle one."""
-KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+KEPT_VARIABLES = (
+    *("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+)
 """Of the environment. Proxies are not among them, nor anything of the server's."""
 _MENTION = re.compile(r"@(?=\w)")
 
