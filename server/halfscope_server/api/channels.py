@@ -59,6 +59,8 @@ def change_channel(channel: ChannelId, body: ChannelBody, services: ServicesNow)
     row = _existing(services, channel)
     if body.kind != row.kind:
         raise InvalidRequest(f"the channel is of kind {row.kind}, not {body.kind}; make a new one for another kind")
+    if wrong := channels.asked_again(row, _filled(body.options), _filled(body.secrets)):
+        raise InvalidRequest("; ".join(wrong.values()))
     return _keep(services, body, channel, kept_secrets=row.secrets, created_us=row.created_us, now_us=wall_clock_us())
 
 
@@ -99,9 +101,9 @@ def _keep(
     created_us: int,
     now_us: int,
 ) -> ChannelItem:
-    options = {name: value.strip() for name, value in body.options.items() if value.strip()}
+    options = _filled(body.options)
     # An empty secret is one that was left out: none can be shown again to be left as it is.
-    given = {name: value.strip() for name, value in body.secrets.items() if value.strip()}
+    given = _filled(body.secrets)
     row = ChannelRow(
         channel_id=channel,
         kind=body.kind,
@@ -116,6 +118,10 @@ def _keep(
         raise InvalidRequest("; ".join(wrong.values()))
     services.store.alerts.put_channel(row)
     return _item(services, row)
+
+
+def _filled(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: value.strip() for name, value in values.items() if value.strip()}
 
 
 def _item(services: Services, row: ChannelRow) -> ChannelItem:

@@ -1,7 +1,7 @@
 """Kinds of channels: found by scanning this folder, a module with a `CHANNEL` is one.
 
-Callers use `kinds`, `find`, `problems` and `send`. Must not import the store's tables. Invariant: a new kind is one new
-module here.
+Callers use `kinds`, `find`, `problems`, `asked_again` and `send`. Must not import the store's tables. Invariant: a new
+kind is one new module here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from halfscope_server.alerts.notification import Message
 from halfscope_server.alerts.posting import Outcome
 from halfscope_server.store.types import ChannelRow
 
-__all__ = ["Channel", "Field", "find", "kinds", "problems", "send"]
+__all__ = ["Channel", "Field", "asked_again", "find", "kinds", "problems", "send"]
 
 
 @cache
@@ -49,6 +49,25 @@ def problems(kind: str, options: Mapping[str, str], secrets: Mapping[str, str]) 
     misplaced |= {name: "this is no secret and belongs with the options" for name in secrets if name not in secret}
     known = {field.name for field in channel.fields}
     return check(channel, {**options, **secrets}) | {name: text for name, text in misplaced.items() if name in known}
+
+
+def asked_again(row: ChannelRow, options: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Secrets of a stored channel that must be given again before a change is kept, by field, with the reason.
+
+    Args:
+        row: the channel as it is kept.
+        options: those it shall have.
+        given: the secrets that were entered with the change.
+    """
+    channel = find(row.kind)
+    if channel is None:
+        return {}
+    before, after = {**row.options, **row.secrets}, {**options, **row.secrets, **given}
+    if all(after.get(field.name, "") == before.get(field.name, "") for field in channel.fields if field.is_place):
+        return {}
+    kept = [field for field in channel.fields if field.secret and not field.is_place and row.secrets.get(field.name)]
+    why = "must be entered again: the server that it is sent to has changed"
+    return {field.name: f"{field.title} {why}" for field in kept if not given.get(field.name)}
 
 
 def send(row: ChannelRow, message: Message, reach: Reach) -> Outcome:

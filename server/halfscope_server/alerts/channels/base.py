@@ -34,6 +34,9 @@ class Field:
     secret: bool = False
     """Kept apart, never shown again."""
     required: bool = True
+    is_place: bool = False
+    """Says which server is spoken to. When it changes, the other secrets are asked for again: whoever may change a
+    channel must not be able to have them sent to a server of his own."""
     pattern: str = ""
     """What it must match, whole; empty: anything."""
     expected: str = ""

@@ -20,6 +20,7 @@ CHANNEL = AppriseChannel(
     fields=(
         Field(
             name="url",
+            is_place=True,
             title="Webhook address",
             text="From the robot's page in the group's settings.",
             placeholder="https://oapi.dingtalk.com/robot/send?access_token=…",

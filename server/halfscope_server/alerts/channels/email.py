@@ -58,6 +58,7 @@ class Email:
         ),
         Field(
             name="host",
+            is_place=True,
             title="Mail server",
             placeholder="smtp.example.org",
             pattern=r"[A-Za-z0-9.:-]{1,253}",
@@ -65,6 +66,7 @@ class Email:
         ),
         Field(
             name="security",
+            is_place=True,
             title="Security",
             text="starttls, tls or none; empty: starttls.",
             placeholder="starttls",
@@ -74,6 +76,7 @@ class Email:
         ),
         Field(
             name="port",
+            is_place=True,
             title="Port",
             text="Empty: 587 with starttls, 465 with tls, 25 with none.",
             placeholder="587",

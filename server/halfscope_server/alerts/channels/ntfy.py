@@ -31,6 +31,7 @@ CHANNEL = AppriseChannel(
         ),
         Field(
             name="server",
+            is_place=True,
             title="Server",
             text="Empty: ntfy.sh.",
             placeholder="https://ntfy.sh",

@@ -34,6 +34,7 @@ class Webhook:
     fields: ClassVar[tuple[Field, ...]] = (
         Field(
             name="url",
+            is_place=True,
             title="Address",
             text="Where it is posted to. Kept as a secret, since such addresses often hold one.",
             placeholder="https://example.org/hooks/training",

@@ -126,3 +126,35 @@ def test_no_channel_reaches_what_is_private(kind: str, options: dict[str, str], 
     outcome = channels.send(row(kind, options, secrets), Message(notices=[notice()]), Reach())
     assert (outcome.ok, outcome.may_retry) == (False, False)
     assert "private or reserved" in outcome.text
+
+
+@pytest.mark.parametrize(
+    ("before", "options", "given", "asked"),
+    [
+        # A password must not follow to another mail server.
+        ("email", {"host": "evil.test", "user": "me"}, {}, {"password"}),
+        ("email", {"host": "mail.test", "user": "me", "security": "none"}, {}, {"password"}),
+        ("email", {"host": "mail.test", "user": "me", "port": "2525"}, {}, {"password"}),
+        ("email", {"host": "evil.test", "user": "me"}, {"password": "hunter3"}, set()),
+        ("email", {"host": "mail.test", "user": "you", "to": "c@example.org"}, {}, set()),
+        # Nor a key or an Authorization to another receiver.
+        ("webhook", {}, {"url": "https://evil.test/"}, {"secret", "authorization"}),
+        ("webhook", {}, {"url": "https://evil.test/", "secret": "another-secret-16"}, {"authorization"}),
+        ("webhook", {}, {"url": "https://example.org/"}, set()),
+        ("webhook", {}, {"authorization": "Bearer 2"}, set()),
+        ("ntfy", {"server": "https://evil.test"}, {}, {"topic", "token"}),
+        ("ntfy", {"server": "https://ntfy.test"}, {"topic": "other"}, set()),
+        ("pigeon", {}, {}, set()),
+    ],
+)
+def test_secrets_do_not_follow_to_another_server(
+    before: str, options: dict[str, str], given: dict[str, str], asked: set[str]
+) -> None:
+    """Where a change says another server, the secrets that would be sent there are asked for again."""
+    kept = {
+        "email": ({"host": "mail.test", "user": "me"}, {"password": "hunter2"}),
+        "webhook": ({}, {"url": "https://example.org/", "secret": "0123456789abcdef", "authorization": "Bearer 1"}),
+        "ntfy": ({"server": "https://ntfy.test"}, {"topic": "t", "token": "tk_1"}),
+        "pigeon": ({}, {"seed": "x"}),
+    }[before]
+    assert set(channels.asked_again(row(before, *kept), options, given)) == asked
