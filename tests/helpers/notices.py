@@ -16,7 +16,7 @@ HOSTILE = (
     "{run.__class__.__mro__} {0} %s %(x)s ${jndi:ldap://x} {{7*7}}",
     "\u202egnp.exe\u202c\x00\x1b[31m\u2028line",
     '"><img src=x onerror=alert(1)>',
-    "@everyone <!channel> <@U123> @here [click](https://evil.test) `x`",
+    "@everyone <!channel> <@U123> @here [click](https://evil.test) <https://evil.test|click> `x`",
     "javascript:alert(1)",
     "a" * 5000,
     "\ud800broken",

@@ -29,7 +29,8 @@ KEPT_VARIABLES = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
 )
 """Of the environment. Proxies are not among them, nor anything of the server's."""
-_MENTION = re.compile(r"@(?=\w)")
+_MARKUP = re.compile(r"@(?=\w)|<(?=[!@#/\w])|\](?=\()")
+"""`@everyone`; `<!channel>`, `<@U1>`, `<https://x|y>`, `<b>`; `[y](https://x)`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +83,9 @@ class AppriseChannel:
 
 
 def quiet(text: str) -> str:
-    """A text that calls nobody: what looks like a mention gets an invisible space, and so does a chat's own markup."""
-    return _MENTION.sub("@\u200b", text).replace("<!", "<\u200b!").replace("<@", "<\u200b@")
+    """A text that calls nobody and hides no address: mentions, tags and links behind words are broken up by a space
+    that is not seen. What is left of a chat's markup only makes letters bold."""
+    return _MARKUP.sub("\\g<0>\u200b", text)
 
 
 def _outcome(result: Mapping[str, Any], title: str) -> Outcome:
