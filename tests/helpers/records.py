@@ -168,9 +168,10 @@ def server_event(kind: str, step: int, *, attempt: int = 0, rank: int = 0, time_
 
 def stacked(frames: Sequence[FrameMoments]) -> FrameMoments:
     """Frames of the same layers as one."""
-    names = [name for name in FrameMoments.__dataclass_fields__ if name != "layer_ids"]
+    names = ("step", "time_us", "rank", "attempt", "scale", "present", "point", "maybe_clipped")
     joined = {name: np.concatenate([getattr(frame, name) for frame in frames]) for name in names}
-    return FrameMoments(layer_ids=frames[0].layer_ids, **joined)
+    columns = {name: np.concatenate([frame.columns[name] for frame in frames]) for name in frames[0].columns}
+    return FrameMoments(layer_ids=frames[0].layer_ids, columns=columns, **joined)
 
 
 def whole(streams: Iterable[Records]) -> list[list[Update]]:

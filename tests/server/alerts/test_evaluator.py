@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halfscope_server.alerts.evaluator import RunEvaluator
 from halfscope_server.alerts.rule import Rule, Scope, Span
 from halfscope_server.store.types import EpisodeRow
 from hypothesis import given
@@ -17,11 +16,8 @@ from hypothesis import strategies as st
 from tests.helpers.records import (
     Records,
     Row,
-    Version,
     cut,
     evaluate,
-    run_row,
-    server_event,
     values,
     whole,
 )
@@ -87,9 +83,7 @@ def streams(draw: st.DrawFn, longest: int = 260) -> list[Records]:
         length = draw(st.integers(1, longest))
         for rank in range(num_ranks):
             ended = draw(st.sampled_from(["", "finished", "killed"]))
-            found.append(
-                Records(_rows(rng, first, length, attempt), rank=rank, attempt=attempt, ended=ended)
-            )
+            found.append(Records(_rows(rng, first, length, attempt), rank=rank, attempt=attempt, ended=ended))
         first = draw(st.integers(0, first + length))
     return found
 

@@ -1,0 +1,168 @@
+"""Presets: calm on healthy trainings, and there when something is wrong."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from halfscope_server.alerts.presets import find, presets
+from halfscope_server.alerts.validation import check
+
+from tests.helpers.journals import as_updates, kept
+from tests.helpers.records import Records, Row, evaluate, run_row, server_event, values, whole
+from tests.helpers.trainings import Training
+
+RULES = [preset.rule for preset in presets()]
+RECORDED = Path(__file__).parent / "recorded"
+"""gan.zst: 2,000 steps of a small GAN on a CPU under FP16 autocast, two optimizers and one GradScaler with a growth
+interval of 200, each layer sketched every 25 steps; as the agent wrote it."""
+
+
+def test_every_preset_is_a_rule_without_problems() -> None:
+    """Each can be taken over as it is, says why, and has an id and a title of its own."""
+    for preset in presets():
+        assert check(preset.rule) == []
+        assert preset.rule.reason
+        assert preset.rule.preset == preset.rule.id
+        assert find(preset.rule.id) is preset
+    assert len({preset.rule.id for preset in presets()}) == len({preset.title for preset in presets()}) == len(RULES)
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        pytest.param(Training(precision="FP32", num_steps=6_000), id="fp32"),
+        pytest.param(Training(init_scale=2.0**20), id="fp16"),
+        pytest.param(Training(precision="BF16-AMP", num_steps=6_000), id="bf16"),
+        pytest.param(Training(optimizers=("d", "g"), num_steps=6_000, seed=3), id="gan"),
+    ],
+)
+def test_a_healthy_training_raises_nothing(training: Training) -> None:
+    """Settling, probing, noise, validation pauses and a slow start are what healthy trainings are made of."""
+    records = training.records()
+    classes = [attributes["class"] for row in records.rows for kind, _, attributes in row.events if kind == "skip"]
+    if training.precision == "FP16-AMP":
+        assert classes.count("settling") >= 3
+        assert classes.count("probe") >= 2
+    groups = [[records.update(at, at + 500)] for at in range(0, len(records.rows), 500)]
+    assert evaluate(groups, RULES, run=run_row(facts={"precision": training.precision})) == []
+
+
+def test_a_recorded_gan_raises_nothing() -> None:
+    """Two optimizers under one scaler, trained and recorded for real."""
+    run, updates = as_updates(kept(RECORDED / "gan.zst"))
+    assert run.facts["precision"] == "FP16-AMP"
+    assert {event.kind for update in updates for event in update.events} >= {"skip", "scale_growth"}
+    assert evaluate([[update] for update in updates], RULES, run=run) == []
+
+
+def _steps(count: int, **series: float) -> list[Row]:
+    return [Row(step, step * 20_000, values({"opt.steps": float(step), **series})) for step in range(count)]
+
+
+def _fired(rows: list[Row], *preset_ids: str, ended: str = "") -> list[tuple[str, int, int | None, int | None]]:
+    rules = [rule for rule in RULES if not preset_ids or rule.id in preset_ids]
+    episodes = evaluate(whole([Records(rows, ended=ended)]), rules)
+    return [(e.rule_id, e.first_step, e.fired_step, e.resolved_step) for e in episodes]
+
+
+def test_one_nonfinite_step_that_was_applied_is_critical_at_once() -> None:
+    """It fires at that very step, and ends 50 clean steps later."""
+    rows = _steps(200, loss=1.0)
+    rows[70].events.append(("nonfinite_applied", "critical", {}))
+    assert _fired(rows) == [("nonfinite-applied", 70, 70, 121)]
+
+
+def test_the_third_unexpected_skip_of_200_steps_is_too_many() -> None:
+    """Two are under 1% of them, three are over; those of a scale that settles or probes are not counted."""
+    rows = _steps(600, loss=1.0)
+    for step, told in ((20, "settling"), (21, "settling"), (100, "probe"), (200, "single"), (300, "single")):
+        rows[step].events.append(("skip", "info", {"class": told}))
+    assert _fired(rows, "nonfinite-caught") == []
+    rows[399].events.append(("skip", "info", {"class": "single"}))
+    assert _fired(rows, "nonfinite-caught") == [("nonfinite-caught", 399, 399, 500)]
+
+
+def test_eight_skips_in_a_row_are_critical_unless_the_scale_settles() -> None:
+    """At the eighth; sixteen settling ones at the start say nothing."""
+    rows = _steps(300, loss=1.0)
+    for row in rows:
+        told = "settling" if row.step < 16 else "streak" if 100 <= row.step < 120 else ""
+        row.values |= values({"amp.skipped": float(bool(told))})
+        if told:
+            row.events.append(("skip", "info", {"class": told}))
+    assert _fired(rows, "skip-streak") == [("skip-streak", 107, 107, 120)]
+
+
+def test_a_scale_below_one_and_one_below_the_floor_of_its_batch() -> None:
+    """The first at the step whose update took it there; the second after 200 steps, by the batch size that was seen."""
+    rows = _steps(1000, loss=1.0)
+    for row in rows:
+        scale = 2.0**9 if row.step < 300 else 2.0**7 if row.step < 600 else 0.5
+        after = 0.5 if row.step >= 599 else scale
+        row.values |= values({"amp.scale": scale, "amp.scale_next": after})
+        row.values |= values({"time.step_s": 0.02, "throughput.samples_per_s": 512 / 0.02})
+    assert _fired(rows) == [("scale-below-floor", 300, 500, None), ("scale-below-one", 599, 599, None)]
+
+
+def test_a_collapse_is_four_doublings_within_200_steps() -> None:
+    """Halvings by probes and while settling are none of it."""
+    rows = _steps(900, loss=1.0)
+    scale, falls = 2.0**16, {0: "settling", 1: "settling", 2: "settling", 300: "probe", 500: "single", 550: "single"}
+    falls |= {600: "single", 650: "single"}
+    for row in rows:
+        after = scale / 2 if row.step in falls else scale
+        row.values |= values({"amp.scale": scale, "amp.scale_next": after})
+        if row.step in falls:
+            row.events.append(("skip", "info", {"class": falls[row.step]}))
+        scale = after
+    assert _fired(rows, "scale-collapsing") == [("scale-collapsing", 650, 650, 800)]
+
+
+def test_a_vanished_gradient_a_lost_best_and_a_slower_run() -> None:
+    """Each after the stretch that its rule asks for, counted from where it began."""
+    rows = _steps(2000)
+    for row in rows:
+        late = row.step >= 1000
+        row.values |= values({"grad.norm": 1e-9 if late else 1.0, "throughput.samples_per_s": 70.0 if late else 100.0})
+        if row.step % 50 == 0:
+            row.values |= values({"val/accuracy": 0.8 if late else 0.9 + row.step / 1e5})
+    found = {rule: (first, fired) for rule, first, fired, _ in _fired(rows)}
+    assert found == {
+        "grad-norm-vanished": (1099, 1099),
+        "metric-below-best": (1000, 1200),
+        "throughput-drop": (1133, 1333),
+    }
+
+
+def test_an_oscillating_loss_is_told_from_a_noisy_one() -> None:
+    """A swing of 40% over 50 steps is one; noise of the same size from batch to batch is none."""
+    noise = random.Random(3)
+    noisy = [Row(s, s * 20_000, values({"loss": 1.0 + 0.4 * noise.uniform(-1, 1)})) for s in range(3000)]
+    assert _fired(noisy, "loss-oscillation") == []
+    for row in noisy:
+        if row.step >= 1500:
+            row.values |= values({"loss": 1.4 if row.step // 50 % 2 else 0.6})
+    ((_, first, fired, _),) = _fired(noisy, "loss-oscillation")
+    assert 1500 < first < 1700
+    assert fired is not None
+    assert first + 200 <= fired <= first + 210
+
+
+def test_silence_a_stall_and_lost_records_are_told_by_events() -> None:
+    """Each from its event to the next row; a run that finishes raises nothing."""
+    rows = _steps(20, loss=1.0)
+    records = Records(rows)
+    groups = [
+        [records.update(0, 10)],
+        [server_event("lost_contact", 9)],
+        [server_event("contact_regained", 9), records.update(10, 15)],
+        [server_event("stalled", 14)],
+        [records.update(15, 20)],
+    ]
+    told = [(e.rule_id, e.fired_step, e.resolved_step, e.resolution) for e in evaluate(groups, RULES)]
+    assert told == [("no-data", 9, 9, "cleared"), ("stall", 14, 15, "cleared")]
+    assert _fired(_steps(20, loss=1.0), ended="finished") == []
+    rows[5].events.append(("lost", "warning", {}))
+    assert _fired(rows) == [("lost-data", 5, 5, None)]
