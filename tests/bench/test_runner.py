@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,19 +10,9 @@ import pytest
 from tests.bench.__main__ import main
 from tests.bench.ingest import quantile
 from tests.bench.report import MARKS, Measurement, summary
+from tests.helpers.preloaded import Preloaded
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.bench", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 def numbers(output: str) -> dict[str, tuple[float, str]]:
@@ -49,9 +37,11 @@ def numbers(output: str) -> dict[str, tuple[float, str]]:
         ("agent.mlp.*", {"agent.mlp.default.ratio": "ratio", "agent.mlp.default.extra_us": "us"}),
     ],
 )
-def test_quick_run_prints_name_value_unit_and_the_marks_last(pattern: str, expected: dict[str, str]) -> None:
+def test_quick_run_prints_name_value_unit_and_the_marks_last(
+    python: Preloaded, pattern: str, expected: dict[str, str]
+) -> None:
     """Every number has its line, positive but for differences, and the marks come after all of them."""
-    done = bench("--quick", "--only", pattern)
+    done = python.run(["-m", "tests.bench", "--quick", "--only", pattern], cwd=ROOT, strict=False)
     assert done.returncode == 0, done.stderr
     found = numbers(done.stdout)
     for name, unit in expected.items():

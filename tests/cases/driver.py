@@ -21,7 +21,9 @@ from typing import Any
 
 import halfscope.launch.auto  # noqa: F401 - loaded once, not in every child
 import torch
-import torch._dynamo
+import torch._dynamo.repro.after_dynamo
+import torch._functorch.aot_autograd
+import torch._inductor.compile_fx
 import torch.distributed.fsdp
 import torch.jit._recursive as recursive
 import torch.nn.utils.clip_grad as clip_module
