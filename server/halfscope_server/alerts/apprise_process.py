@@ -45,6 +45,8 @@ class Watch:
         self._look_up = socket.getaddrinfo
         self.addresses: set[str] = set()
         """Looked up and allowed."""
+        self.num_sendings = 0
+        """Connections and datagrams that were let through."""
         self.refused = ""
         self.failure = ""
         """Why there was no answer, in words without addresses."""
@@ -76,6 +78,7 @@ class Watch:
             if not (isinstance(address, tuple) and address[0] in self.addresses):
                 self.refused = self.refused or "it connects to an address that it did not look up"
                 raise PermissionError("refused")
+            self.num_sendings += 1
         elif event in REFUSED_EVENTS or (event == "open" and not _may_open(*args)):
             raise PermissionError("refused")
 

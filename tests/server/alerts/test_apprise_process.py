@@ -89,6 +89,7 @@ def test_only_what_was_looked_up_and_allowed_is_connected_to() -> None:
     found = watch.look_up("127.0.0.1", 25, 0, socket.SOCK_STREAM)
     assert found[0][4] == ("127.0.0.1", 25)
     watch.audit("socket.connect", (None, ("127.0.0.1", 25)))
+    assert watch.num_sendings == 1
     with pytest.raises(PermissionError):
         watch.audit("socket.connect", (None, ("127.0.0.2", 25)))
     strict = Watch(Policy())

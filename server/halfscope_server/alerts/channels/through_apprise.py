@@ -95,7 +95,7 @@ def _outcome(result: Mapping[str, Any], title: str) -> Outcome:
     if result["refused"]:
         return Outcome(ok=False, text=str(result["refused"]), may_retry=False)
     if not result["answers"]:
-        cannot = "Apprise cannot read" in result["error"] or "not installed" in result["error"]
+        cannot = any(words in result["error"] for words in ("Apprise cannot read", "not installed", "was not asked"))
         return Outcome(ok=False, text=result["error"] or f"{title}: nothing was answered", may_retry=not cannot)
     answer = result["answers"][-1]
     if 200 <= answer["status"] < 300:

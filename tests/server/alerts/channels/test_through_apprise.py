@@ -236,10 +236,15 @@ def test_the_guard_holds_for_whatever_apprise_opens(url: str, receiver: HttpRece
     assert receiver.requests == []
 
 
-def test_an_address_of_nothing_is_refused_and_not_repeated() -> None:
-    """What Apprise cannot read is refused for good, and the text does not hold it."""
-    outcome = send("nosuch://hunter2-token")
+@pytest.mark.parametrize(
+    ("url", "words"), [("nosuch://hunter2-token", "cannot read"), ("opsgenie://hunter2-token", "was not asked")]
+)
+def test_what_was_not_sent_is_not_called_sent(url: str, words: str) -> None:
+    """An address that means nothing, and a service that leaves out a mere notice, are failures for good; the text does
+    not hold the address."""
+    outcome = send(url, message=Message(notices=[notice(severity="info")]))
     assert (outcome.ok, outcome.may_retry) == (False, False)
+    assert words in outcome.text
     assert "hunter2" not in outcome.text
 
 
