@@ -35,6 +35,7 @@ from halfscope.wire.messages import (
     Welcome,
 )
 from halfscope_server import panels
+from halfscope_server.query.frames import COUNTED
 from halfscope_server.query.view import Views
 from halfscope_server.query.window import Window
 from halfscope_server.store.sketch_records import layer_id
@@ -103,7 +104,7 @@ def _heatmap(store: Store, run_id: str) -> None:
 
 
 def _moments(store: Store, run_id: str, size: tuple[int, int]) -> None:
-    found = store.frame_moments(run_id)
+    found = store.frame_moments(run_id, columns=COUNTED)
     assert found.n.shape == (size[1], size[0])
     assert found.present.all()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfscope_server.query.memo import Memo
+from halfscope_server.query.sizes import COLUMNS, FrameSizes, KeptSizes, fill_sizes
 from halfscope_server.query.tree import Tree, build_tree
 from halfscope_server.query.window import Span
 from halfscope_server.store.types import FrameMoments, LayerRow, StreamRow
 
 if TYPE_CHECKING:
-    from halfscope_server.query.view import Piece, RunView
+    from halfscope_server.query.view import Piece, Reader, RunView
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -36,7 +37,8 @@ CACHED_CELLS = 3_000_000
 CHUNK_CELLS = 1_000_000
 """Read at once."""
 
-_WANTED = ("n", "zeros", "nan", "pos_inf", "neg_inf", "flushed", "subnormal", "sumsq", "absmax")
+COUNTED = ("n", "zeros", "nan", "pos_inf", "neg_inf", "flushed", "subnormal")
+"""What is read of the store for a table."""
 _COUNTS = ("frames", "n", "zeros", "nonfinite", "infinite", "flushed", "subnormal")
 
 
@@ -60,8 +62,6 @@ class FrameTable:
     infinite: NDArray[Any]
     flushed: NDArray[Any]
     subnormal: NDArray[Any]
-    sumsq: Floats
-    absmax: Floats
 
     @property
     def num_frames(self) -> int:
@@ -103,8 +103,6 @@ class FrameTable:
             last_step=self.last_step[ends],
             time_us=self.time_us[starts],
             scale=self.scale[ends],
-            sumsq=in_columns(np.add, self.sumsq, starts),
-            absmax=in_columns(np.maximum, self.absmax, starts),
             **counts,
         )
 
@@ -125,12 +123,31 @@ class RunFrames:
     """Whose frames: the lowest rank that has any."""
     pieces: tuple[Piece, ...]
     """Which attempts they are of."""
+    store: Reader
+    run_id: str
+    kept_sizes: KeptSizes
     memo: Memo = field(default_factory=Memo)
     """For what is computed from them and as large as they are."""
 
     @property
     def is_empty(self) -> bool:
         return self.table.num_frames == 0
+
+    @property
+    def sizes(self) -> FrameSizes:
+        """How large the gradients are; read when it is first asked for."""
+        return self.memo.get("sizes", self._read_sizes)
+
+    def _read_sizes(self) -> FrameSizes:
+        num_kept = self.kept_sizes.num_rows(self.table)
+        first_step = int(self.table.step[num_kept]) if num_kept < self.table.num_frames else None
+        read = (
+            _moments(self.store, self.run_id, self.layers, part, self.rank, columns=COLUMNS)
+            for piece in self.pieces
+            for part in _chunks(piece, self.table.num_frames * self.group * len(self.layers))
+            if first_step is not None and part.span.last_step >= first_step
+        )
+        return fill_sizes(self.table, self.kept_sizes, read)
 
     def layer_ids(self, first: int, end: int) -> tuple[int, ...]:
         """Of some columns."""
@@ -198,9 +215,9 @@ def _run_frames(view: RunView, before: RunFrames | None) -> RunFrames:
     streams = [stream for stream in view.store.streams(view.run_id) if not stream.stream.startswith("~")]
     group = max(1, -(-view.num_frames * len(layers) // MAX_CELLS))
     if group == 1 and before is not None and _continues(before, layers, pieces, streams):
-        table, rank = _continued(view, before, pieces[-1]), before.rank
+        table, rank, kept_sizes = _continued(view, before, pieces[-1]), before.rank, before.kept_sizes
     else:
-        table, rank = _read(view, layers, pieces, streams, group)
+        (table, rank), kept_sizes = _read(view, layers, pieces, streams, group), KeptSizes()
     return RunFrames(
         tree=tree,
         layers=layers,
@@ -209,6 +226,9 @@ def _run_frames(view: RunView, before: RunFrames | None) -> RunFrames:
         group=group,
         rank=rank,
         pieces=pieces,
+        store=view.store,
+        run_id=view.run_id,
+        kept_sizes=kept_sizes,
     )
 
 
@@ -241,7 +261,9 @@ def _continued(view: RunView, before: RunFrames, piece: Piece) -> FrameTable:
     # The newest frame may have come in parts: it is read once more.
     newest = int(before.table.step[-1])
     tail = replace(piece, span=Span(first_step=newest, last_step=piece.span.last_step))
-    return _joined([before.table.rows(slice(0, -1)), _compact(_moments(view, before.layers, tail, before.rank))])
+    return _joined(
+        [before.table.rows(slice(0, -1)), _compact(_moments(view.store, view.run_id, before.layers, tail, before.rank))]
+    )
 
 
 def _read(
@@ -259,24 +281,34 @@ def _read_piece(
     view: RunView, layers: tuple[LayerRow, ...], piece: Piece, rank: int, group: int
 ) -> Iterator[FrameTable]:
     """A piece in chunks of steps, so that not all of a long run is in memory at full width."""
-    num_chunks = max(1, -(-view.num_frames * len(layers) // CHUNK_CELLS))
-    edges = np.linspace(piece.span.first_step, piece.span.last_step + 1, num_chunks + 1).astype(np.int64)
-    for low, high in pairwise(np.unique(edges).tolist()):
-        part = replace(piece, span=Span(first_step=low, last_step=high - 1))
-        table = _compact(_moments(view, layers, part, rank))
+    for part in _chunks(piece, view.num_frames * len(layers)):
+        table = _compact(_moments(view.store, view.run_id, layers, part, rank))
         if table.num_frames:
             yield table.added(np.arange(0, table.num_frames, group))
 
 
-def _moments(view: RunView, layers: tuple[LayerRow, ...], piece: Piece, rank: int) -> FrameMoments:
-    return view.store.frame_moments(
-        view.run_id,
+def _chunks(piece: Piece, num_cells: int) -> Iterator[Piece]:
+    edges = np.linspace(piece.span.first_step, piece.span.last_step + 1, max(1, -(-num_cells // CHUNK_CELLS)) + 1)
+    for low, high in pairwise(np.unique(edges.astype(np.int64)).tolist()):
+        yield replace(piece, span=Span(first_step=low, last_step=high - 1))
+
+
+def _moments(
+    store: Reader,
+    run_id: str,
+    layers: tuple[LayerRow, ...],
+    piece: Piece,
+    rank: int,
+    columns: Sequence[str] = COUNTED,
+) -> FrameMoments:
+    return store.frame_moments(
+        run_id,
         layer_ids=tuple(layer.layer_id for layer in layers),
         first_step=piece.span.first_step,
         last_step=piece.span.last_step,
         rank=rank,
         attempt=piece.attempt,
-        columns=_WANTED,
+        columns=columns,
     )
 
 
@@ -294,8 +326,6 @@ def _compact(moments: FrameMoments) -> FrameTable:
         infinite=infinite,
         flushed=moments.flushed,
         subnormal=moments.subnormal,
-        sumsq=moments.sumsq,
-        absmax=moments.absmax,
     )
 
 
@@ -330,8 +360,6 @@ def _empty(num_layers: int) -> FrameTable:
         last_step=np.zeros(0, np.int64),
         time_us=np.zeros(0, np.int64),
         scale=np.zeros((0, 1)),
-        sumsq=np.zeros(shape),
-        absmax=np.zeros(shape),
         **counts,
     )
 

@@ -112,7 +112,7 @@ def node_values(
     """
     table = frames.table.rows(part)
     first, end = np.array([n.first for n in nodes], np.int64), np.array([n.end for n in nodes], np.int64)
-    asked = _Asked(table, underflow, part, starts, first, end)
+    asked = _Asked(frames, table, underflow, part, starts, first, end)
     sizes = np.diff(np.append(starts, table.num_frames))
     return NodeValues(
         nodes=tuple(nodes),
@@ -128,6 +128,7 @@ def node_values(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
+    frames: RunFrames
     table: FrameTable
     underflow: Underflow
     part: slice
@@ -162,7 +163,7 @@ def _headroom(a: _Asked) -> Floats:
     without = 1.0 if a.underflow.is_measured else DEFAULT_SCALE
     scale = np.where(np.isnan(a.table.scale), without, a.table.scale)
     with np.errstate(over="ignore"):
-        scaled = a.table.absmax * scale
+        scaled = a.frames.sizes.absmax[a.part] * scale
     return headroom(a.largest(scaled), a.sums(a.table.infinite))
 
 
@@ -173,7 +174,7 @@ def _nonfinite(a: _Asked) -> Floats:
 def _norm(a: _Asked) -> Floats:
     """Over several frames the root mean square: what one of them has."""
     frames = a.columns(np.add, a.table.frames).astype(np.float64)
-    return np.sqrt(quotient(a.sums(a.table.sumsq), node_largest(frames, a.first, a.end)))
+    return np.sqrt(quotient(a.sums(a.frames.sizes.sumsq[a.part]), node_largest(frames, a.first, a.end)))
 
 
 def _zeros(a: _Asked) -> Floats:

@@ -97,6 +97,15 @@ class Place:
         return planes
 
 
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns of a tile as bytes."""
+
+    data: NDArray[np.uint8]
+    places: Mapping[str, Place]
+    """Where each lies; those that are not there are all 0."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
     """A tile without its histograms: K layers over T frames, columns as they are kept."""
@@ -105,21 +114,26 @@ class Moments:
     """Place of each layer within the tile's band of layers."""
     flags_KT: NDArray[np.uint8]
     """0: not sketched in that frame."""
-    data: NDArray[np.uint8]
-    """Its columns as bytes."""
-    places: Mapping[str, Place]
-    """Where each lies, of `COUNTS` and `FLOATS`; those that are not there are all 0."""
+    counts: Columns
+    floats: Columns | None
+    """None: not wanted."""
     scales_KT: Float64s | None
     """None: every layer's is that of the frame."""
 
+    def of(self, name: str) -> Columns:
+        """Where a column lies that is wanted."""
+        columns = self.floats if name in _EMPTY else self.counts
+        assert columns is not None, "floats were not unpacked"
+        return columns
+
     def column(self, name: str) -> NDArray[Any]:
         """[K, T] numbers, as narrow as they are kept."""
-        place = self.places.get(name)
+        columns, shape = self.of(name), self.flags_KT.shape
+        place = columns.places.get(name)
         if place is None:
-            return np.zeros(self.flags_KT.shape, "u1")
-        planes = place.planes(self.data[None], self.flags_KT.shape)[0]
-        whole = unshuffled(planes.tobytes(), f"<{'f' if name in _EMPTY else 'u'}{place.width}")
-        return whole.reshape(self.flags_KT.shape)
+            return np.zeros(shape, "u1")
+        planes = place.planes(columns.data[None], shape)[0]
+        return unshuffled(planes.tobytes(), f"<{'f' if name in _EMPTY else 'u'}{place.width}").reshape(shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,28 +363,37 @@ class Dense:
         if not blocks:
             return
         first, last, num_tiles = blocks[0], blocks[-1], len(blocks)
-        stacked = np.stack([block.moments.data for block in blocks])
-        shape = first.moments.flags_KT.shape
-        frames = first.frames
+        shape, frames = first.moments.flags_KT.shape, first.frames
         if num_tiles > 1:
             frames = Run.of(np.arange(_first(first.frames), _first(last.frames) + shape[1]))
         flags = np.concatenate([block.moments.flags_KT for block in blocks], axis=1)
         _assign(self._flags, first.layers, frames, _chosen(flags, first.layers, frames))
-        for name in list(self._columns):
-            place = first.moments.places.get(name)
-            if place is None:
+        for is_float in (False, True):
+            names = [name for name in self._columns if (name in _EMPTY) == is_float]
+            places = first.moments.of(names[0]).places if names else {}
+            there = [name for name in names if name in places]
+            if not there:
                 continue
-            self._written.add(name)
-            planes = place.planes(stacked, shape)[..., first.layers.kept, :]
-            # As they lie: an inner loop over all numbers of a tile. Then layer after layer.
-            shuffled = np.empty((num_tiles, *planes.shape[2:], place.width), "u1")
-            for byte in range(place.width):
-                shuffled[..., byte] = planes[:, byte]
-            numbers = shuffled.view(f"<{'f' if name in _EMPTY else 'u'}{place.width}")[..., 0]
-            values = numbers.transpose(1, 0, 2).reshape(planes.shape[2], -1)
-            if name == "n":
-                self._make_room(values)
-            _assign(self._columns[name], first.layers, frames, values[:, frames.kept])
+            stacked = np.stack([block.moments.of(there[0]).data for block in blocks])
+            self._written.update(there)
+            for name in there:
+                planes = places[name].planes(stacked, shape)[..., first.layers.kept, :]
+                values = _numbers(planes, "f" if is_float else "u")
+                if name == "n":
+                    self._make_room(values)
+                _assign(self._columns[name], first.layers, frames, values[:, frames.kept])
+
+
+def _numbers(planes: NDArray[np.uint8], kind: str) -> NDArray[Any]:
+    """[N, W, K, T] bytes of numbers, of N tiles, as [K, N x T] numbers."""
+    num_tiles, width, num_layers, num_frames = planes.shape
+    # As they lie: an inner loop over all numbers of a tile. Then layer after layer.
+    shuffled = np.empty((num_tiles, num_layers, num_frames, width), "u1")
+    for byte in range(width):
+        shuffled[..., byte] = planes[:, byte]
+    numbers = shuffled.view(f"<{kind}{width}")[..., 0]
+    values: NDArray[Any] = numbers.transpose(1, 0, 2).reshape(num_layers, -1)
+    return values
 
 
 def _first(frames: Run) -> int:
@@ -380,7 +403,7 @@ def _first(frames: Run) -> int:
 
 def _goes_on(before: _Block, block: _Block) -> bool:
     """Whether a tile lies like the one before it, behind which it goes."""
-    same = before.moments.places is block.moments.places and before.layers is block.layers
+    same = before.moments.counts.places is block.moments.counts.places and before.layers is block.layers
     if not same or not (before.frames.is_whole and block.frames.is_whole):
         return False
     return _first(block.frames) == _first(before.frames) + len(before.frames.place)

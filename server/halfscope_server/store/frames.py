@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from halfscope_server.store import layers, schema
-from halfscope_server.store.cells import Cells, Float64s, Int64s
+from halfscope_server.store.cells import FLOATS, Cells, Float64s, Int64s
 from halfscope_server.store.dense import SKETCHED, Dense, Run
 from halfscope_server.store.engine import Database
 from halfscope_server.store.reading import streams_of
@@ -134,10 +134,12 @@ def _read(
             (part.row.stream, part.number): _Placed(part=part, frames=Run.of(frame_of), is_shared=is_shared)
             for part, frame_of, is_shared in zip(parts, axis.frame_of, axis.is_shared, strict=True)
         }
-        tiles = _Tiles(dense, columns)
+        tiles = _Tiles(dense, columns, histograms=histograms)
         # What is alone in its places is unpacked as it is read, the rest in the order of arrival.
         later: dict[tuple[str, int | None], list[sa.Row[Any]]] = {}
-        for row in _rows(connection, wanted, parts, columns, histograms=histograms):
+        # The floats of tiles are behind their histograms.
+        is_whole = histograms or not frozenset(FLOATS).isdisjoint(names)
+        for row in _rows(connection, wanted, parts, columns, histograms=is_whole):
             found = placed.get((row.stream, row.number))
             if found is not None and tiles.is_alone(found):
                 tiles.put(row, found)
@@ -291,8 +293,8 @@ def _rows(
 class _Tiles:
     """Puts tiles to where their frames and layers go."""
 
-    def __init__(self, dense: Dense, columns: dict[str, Int64s]) -> None:
-        self._dense, self._columns = dense, columns
+    def __init__(self, dense: Dense, columns: dict[str, Int64s], *, histograms: bool) -> None:
+        self._dense, self._columns, self._histograms = dense, columns, histograms
         self._is_plain = {stream: _is_plain(column_of) for stream, column_of in columns.items()}
         # Tiles of one band mostly hold the same layers: where these go is worked out once.
         self._runs: dict[tuple[str, int, bytes], Run] = {}
@@ -302,7 +304,7 @@ class _Tiles:
         return not placed.is_shared and self._is_plain.get(placed.part.row.stream, True)
 
     def put(self, row: sa.Row[Any], placed: _Placed) -> None:
-        found = unpack_moments(row.moments)
+        found = unpack_moments(row.moments, row.histograms if "histograms" in row._fields else None)
         key = (row.stream, row.band, found.slots_K.tobytes())
         layers_of = self._runs.get(key)
         if layers_of is None:
@@ -310,7 +312,7 @@ class _Tiles:
             layers_of = self._runs[key] = Run.of(_column(self._columns.get(row.stream, _NONE), lids))
         is_first = self.is_alone(placed)
         self._dense.put_tile(placed.frames, layers_of, found, placed.part.scales, is_first=is_first)
-        if "histograms" not in row._fields:
+        if not self._histograms:
             return
         for at in np.flatnonzero(layers_of.place >= 0).tolist():
             histograms = unpack_histograms(row.histograms, at, found)

@@ -1,4 +1,4 @@
-"""Tiles as bytes: up to 64 frames of up to 25 layers, moments apart from histograms, one zstd block per layer.
+"""Tiles as bytes: up to 64 frames of up to 25 layers, counts apart from histograms, one zstd block per layer.
 
 Owns the layout of the `slab` and `tile` tables' blobs. Must not import the tables. Invariant: unpacking gives back
 every count and every float bit for bit; one layer's histograms are unpacked without touching the others'.
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from halfscope_server.store.block import Axis, SeriesColumn
 from halfscope_server.store.cells import COUNTS, FLOATS, Float64s
-from halfscope_server.store.dense import Dense, Histograms, Moments, Place
+from halfscope_server.store.dense import Columns, Dense, Histograms, Moments, Place
 from halfscope_server.store.packing import (
     as_float32,
     compress,
@@ -36,6 +36,10 @@ _MOMENTS_HEAD = struct.Struct(f"<HB{len(COUNTS)}B{len(FLOATS)}B")
 """Frames (with `_OWN_SCALES`), layers, bytes per value of each column; 0: all values are 0."""
 _OWN_SCALES = 0x8000
 """The layers' own loss scales follow the columns: some are not those of their frame."""
+_FLOATS_APART = 0x4000
+"""The floats lie behind the histograms, in a zstd frame of their own: they are most of the bytes, and a heatmap of
+counts reads none of them. In tiles of earlier builds they follow the counts."""
+_FLAGS = _OWN_SCALES | _FLOATS_APART
 _BLOCK_HEAD = struct.Struct("<hHB")
 """Exponent of the first bin, number of bins, bytes a count."""
 _OFFSET = np.dtype("<u4")
@@ -63,39 +67,56 @@ def pack_tile(dense: Dense, *, level: int) -> tuple[bytes, bytes] | None:
     lowest, counts = dense.counts()
     blocks = [_pack_block(lowest, counts[:, slot], dense.flags[slot] > 0, level) for slot in slots.tolist()]
     ends = np.cumsum([len(block) for block in blocks], dtype=_OFFSET)
-    return _pack_moments(dense, slots, level), ends.tobytes() + b"".join(blocks)
+    moments, floats = _pack_moments(dense, slots, level)
+    return moments, ends.tobytes() + b"".join(blocks) + floats
 
 
-def unpack_moments(data: bytes) -> Moments:
-    """A tile without its histograms."""
+def unpack_moments(data: bytes, histograms: bytes | None = None) -> Moments:
+    """A tile without its histograms.
+
+    Args:
+        data: its moments.
+        histograms: its histograms, behind which the floats are; None: the floats are not wanted.
+    """
     raw = np.frombuffer(decompress(data), "u1")
     head = raw[: _MOMENTS_HEAD.size].tobytes()
-    num_frames, num_layers = _MOMENTS_HEAD.unpack(head)[:2]
-    own_scales, num_frames = num_frames & _OWN_SCALES, num_frames & ~_OWN_SCALES
-    places, end = _places(head)
+    flags, num_layers = _MOMENTS_HEAD.unpack(head)[:2]
+    counts, floats, end = _places(head)
     at = _MOMENTS_HEAD.size + num_layers
-    flags = raw[at : at + num_frames * num_layers].reshape(num_layers, num_frames)
+    shape = (num_layers, flags & ~_FLAGS)
+    unpacked: Columns | None = Columns(raw, floats)
+    if flags & _FLOATS_APART:
+        unpacked = None
+        if histograms is not None:
+            last = int(np.frombuffer(histograms, _OFFSET, count=num_layers)[-1])
+            behind = memoryview(histograms)[num_layers * _OFFSET.itemsize + last :]
+            unpacked = Columns(np.frombuffer(decompress(behind), "u1"), floats)
     return Moments(
         slots_K=raw[_MOMENTS_HEAD.size : at],
-        flags_KT=flags,
-        data=raw,
-        places=places,
-        scales_KT=unshuffled(raw[end:].tobytes(), "<f8").reshape(flags.shape) if own_scales else None,
+        flags_KT=raw[at : at + shape[0] * shape[1]].reshape(shape),
+        counts=Columns(raw, counts),
+        floats=unpacked,
+        scales_KT=unshuffled(raw[end:].tobytes(), "<f8").reshape(shape) if flags & _OWN_SCALES else None,
     )
 
 
 @lru_cache(maxsize=1024)
-def _places(head: bytes) -> tuple[dict[str, Place], int]:
-    """Where the columns of a tile with this head lie, and where the last of them ends: most tiles have one of a few."""
-    num_frames, num_layers, *widths = _MOMENTS_HEAD.unpack(head)
-    num_cells = (num_frames & ~_OWN_SCALES) * num_layers
-    at = len(head) + num_layers + num_cells
-    places: dict[str, Place] = {}
+def _places(head: bytes) -> tuple[dict[str, Place], dict[str, Place], int]:
+    """Where the counts and the floats of a tile with this head lie, and where the last of them ends that follow the
+    head. Most tiles have one of a few heads."""
+    flags, num_layers, *widths = _MOMENTS_HEAD.unpack(head)
+    num_cells = (flags & ~_FLAGS) * num_layers
+    found: list[dict[str, Place]] = []
+    at = end = len(head) + num_layers + num_cells
     for names, named in ((COUNTS, widths[: len(COUNTS)]), (FLOATS, widths[len(COUNTS) :])):
+        is_apart = names is FLOATS and bool(flags & _FLOATS_APART)
+        at = 0 if is_apart else at
+        found.append({})
         for width, columns in _by_width(named):
-            places |= {names[column]: Place(at, width, len(columns), k) for k, column in enumerate(columns)}
+            found[-1] |= {names[column]: Place(at, width, len(columns), k) for k, column in enumerate(columns)}
             at += width * len(columns) * num_cells
-    return places, at
+        end = end if is_apart else at
+    return found[0], found[1], end
 
 
 def unpack_histograms(data: bytes, index: int, moments: Moments) -> Histograms:
@@ -121,22 +142,22 @@ def unpack_histograms(data: bytes, index: int, moments: Moments) -> Histograms:
     return Histograms(lowest=lowest, bins_TB=whole)
 
 
-def _pack_moments(dense: Dense, slots: NDArray[np.int64], level: int) -> bytes:
-    """Columns of one width lie together: a tile is unpacked in a handful of array operations."""
+def _pack_moments(dense: Dense, slots: NDArray[np.int64], level: int) -> tuple[bytes, bytes]:
+    """Counts and floats. Columns of one width lie together: a tile is unpacked in a handful of array operations."""
     numbers = np.stack([dense.column(name).T[slots] for name in COUNTS])
     floats = np.stack([dense.column(name).T[slots] for name in FLOATS])
     widths = [_width(column) for column in numbers]
     narrow = [as_float32(column.reshape(-1)) for column in floats]
     float_widths = [8 if column is None else 4 for column in narrow]
     parts = [numbers[columns].astype(f"<u{width}") for width, columns in _by_width(widths)]
-    parts += [floats[columns].astype(f"<f{width}") for width, columns in _by_width(float_widths)]
+    apart = [floats[columns].astype(f"<f{width}") for width, columns in _by_width(float_widths)]
     own_scales = dense.own_scales
     if own_scales is not None:
         parts.append(np.ascontiguousarray(own_scales[slots]))
-    num_frames = dense.num_frames | (0 if own_scales is None else _OWN_SCALES)
-    head = _MOMENTS_HEAD.pack(num_frames, len(slots), *widths, *float_widths)
+    flags = dense.num_frames | _FLOATS_APART | (0 if own_scales is None else _OWN_SCALES)
+    head = _MOMENTS_HEAD.pack(flags, len(slots), *widths, *float_widths)
     body = [slots.astype("u1").tobytes(), dense.flags[slots].tobytes(), *map(shuffled, parts)]
-    return compress(head + b"".join(body), level)
+    return compress(head + b"".join(body), level), compress(b"".join(map(shuffled, apart)), level)
 
 
 def _by_width(widths: Sequence[int]) -> list[tuple[int, list[int]]]:

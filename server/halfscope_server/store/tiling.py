@@ -109,7 +109,7 @@ def _band(
     if held is not None and held_frames is not None:
         axis, held_scales = held_frames
         frames = Run.of(_frame_of(axis.steps, steps))
-        found = unpack_moments(held.moments)
+        found = unpack_moments(held.moments, held.histograms)
         dense.put_tile(frames, Run.of(found.slots_K.astype(np.int64)), found, held_scales, is_first=True)
         for at, slot in enumerate(found.slots_K.tolist()):
             dense.put_histograms(frames, slot, unpack_histograms(held.histograms, at, found))

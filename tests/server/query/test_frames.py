@@ -54,7 +54,7 @@ def test_a_table_holds_what_the_gradients_hold(lite: Store, write_run: WriteRun)
     found = run_frames(newest(Views(lite)))
     assert found is not None
     assert found.tree.leaves == ("a.w", "b.w")
-    table = found.table
+    table, sizes = found.table, found.sizes
     assert table.step.tolist() == list(written)
     for row, values in enumerate(written.values()):
         finite = values[np.isfinite(values)]
@@ -66,8 +66,8 @@ def test_a_table_holds_what_the_gradients_hold(lite: Store, write_run: WriteRun)
         assert table.nonzero[row, 0] == scaled.size
         assert table.flushed[row, 0] == (scaled < 2.0**-25).sum()
         assert table.subnormal[row, 0] == ((scaled >= 2.0**-25) & (scaled < 2.0**-14)).sum()
-        assert table.sumsq[row, 0] == pytest.approx((finite**2).sum())
-        assert table.absmax[row, 0] == pytest.approx(np.abs(finite).max())
+        assert sizes.sumsq[row, 0] == pytest.approx((finite**2).sum())
+        assert sizes.absmax[row, 0] == pytest.approx(np.abs(finite).max())
     assert table.present[:, 1].tolist() == [step != 30 for step in written]
 
 
@@ -115,10 +115,15 @@ def test_a_run_read_as_it_grows_is_the_run_read_at_once(lite: Store, write_run: 
                 writer.frame(step + 10, {"a": gradient(step), "c": gradient(step + 2)}, 2.0**10)
             writer.commit()
             step += 20
-            grown, fresh = table_of(newest(views)), table_of(newest(Views(lite)))
+            grown, fresh = run_frames(newest(views)), run_frames(newest(Views(lite)))
+            assert grown is not None
+            assert fresh is not None
             for name in FrameTable.__dataclass_fields__:
-                np.testing.assert_array_equal(getattr(grown, name), getattr(fresh, name), err_msg=name)
-    assert grown.step.size > 10
+                np.testing.assert_array_equal(getattr(grown.table, name), getattr(fresh.table, name), err_msg=name)
+            if tick % 2:
+                for name in ("sumsq", "absmax"):
+                    np.testing.assert_array_equal(getattr(grown.sizes, name), getattr(fresh.sizes, name), err_msg=name)
+    assert grown.table.step.size > 10
 
 
 def test_a_very_long_run_is_added_up_without_losing_a_count(
@@ -130,16 +135,23 @@ def test_a_very_long_run_is_added_up_without_losing_a_count(
     for step in range(0, 1000, 10):
         writer.frame(step, {"a": gradient(step), "b": gradient(step + 1)}, 2.0**8)
     writer.commit()
-    whole = table_of(newest(Views(lite)))
+    whole = run_frames(newest(Views(lite)))
+    assert whole is not None
+    sizes = whole.sizes
     monkeypatch.setattr(frames, "MAX_CELLS", 60)
     monkeypatch.setattr(frames, "CHUNK_CELLS", 50)
     found = run_frames(newest(Views(lite)))
     assert found is not None
     assert found.group == 4
     assert 25 <= found.table.num_frames < 35
-    for name in ("frames", "n", "zeros", "flushed", "subnormal", "sumsq"):
-        np.testing.assert_allclose(getattr(found.table, name).sum(axis=0), getattr(whole, name).sum(axis=0))
-    assert found.table.absmax.max() == whole.absmax.max()
+    for name in ("frames", "n", "zeros", "flushed", "subnormal"):
+        np.testing.assert_array_equal(getattr(found.table, name).sum(axis=0), getattr(whole.table, name).sum(axis=0))
+    for step, last_step, sumsq, absmax in zip(
+        found.table.step, found.table.last_step, found.sizes.sumsq, found.sizes.absmax, strict=True
+    ):
+        inside = (whole.table.step >= step) & (whole.table.step <= last_step)
+        np.testing.assert_allclose(sumsq, sizes.sumsq[inside].sum(axis=0))
+        np.testing.assert_array_equal(absmax, sizes.absmax[inside].max(axis=0))
     assert found.table.last_step[-1] == 990
 
 

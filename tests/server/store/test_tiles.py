@@ -35,7 +35,7 @@ def test_counts_of_any_width_come_back(make_sketches: Make, make_cell: Make, lar
     dense.put_cells(np.searchsorted(STEPS, sent.step_C), sent.lid_C, sent)
     packed = pack_tile(dense, level=3)
     assert packed is not None
-    moments = unpack_moments(packed[0])
+    moments = unpack_moments(*packed)
     assert moments.slots_K.tolist() == [2, 7, 24]
     assert (moments.flags_KT > 0).tolist() == [[True, False, True], [False, False, True], [True, False, False]]
     assert moments.flags_KT[1, 2] & cells.MAYBE_CLIPPED
@@ -105,7 +105,7 @@ def test_a_layers_own_scale_comes_back(make_sketches: Make, make_cell: Make) -> 
         assert packed is not None
         sizes.append(len(packed[0]))
         back = Dense(BAND_LAYERS, SCALES[:1])
-        moments = unpack_moments(packed[0])
+        moments = unpack_moments(*packed)
         back.put_tile(
             Run.of(np.arange(1)), Run.of(moments.slots_K.astype(np.int64)), moments, SCALES[:1], is_first=True
         )
