@@ -106,31 +106,33 @@ def main() -> None:
         return _say(error=f"Apprise cannot read this address ({type(error).__name__})")
     if plugin is None or isinstance(plugin, dict):
         return _say(error="Apprise cannot read this address")
+    is_sent, failure = _send(apprise, plugin, asset, request)
+    if is_sent and not watch.num_sendings:
+        # Some services leave out what is of a lower kind: nobody was told, so it was not sent.
+        is_sent, failure = False, f"{plugin.service_name} was not asked: it takes no messages of kind {request['type']}"
+    _say(ok=is_sent, error=failure or watch.failure, refused=watch.refused, answers=watch.answers)
+
+
+def _send(apprise: Any, plugin: Any, asset: Any, request: dict[str, Any]) -> tuple[bool, str]:
+    """Whether Apprise calls it sent, and a failure in words where it knows one."""
     plugin.overflow_mode = apprise.OverflowMode.TRUNCATE
+    sender = apprise.Apprise(asset=asset)
+    sender.add(plugin)
     end = threading.Timer(request["send_s"], _end, (f"no answer within {request['send_s']:g} s",))
     end.daemon = True
     end.start()
-    sender = apprise.Apprise(asset=asset)
-    sender.add(plugin)
-    failure = ""
     try:
-        is_sent = bool(
-            sender.notify(
-                title=request["title"],
-                body=request["text"],
-                notify_type=request["type"],
-                body_format=apprise.NotifyFormat.TEXT,
-            )
+        sent = sender.notify(
+            title=request["title"],
+            body=request["text"],
+            notify_type=request["type"],
+            body_format=apprise.NotifyFormat.TEXT,
         )
     except Exception as error:  # noqa: BLE001  (a plugin's own; its text may hold the address)
-        is_sent, failure = False, f"Apprise failed ({type(error).__name__})"
-    _say(
-        ok=is_sent,
-        error=failure or watch.failure,
-        refused=watch.refused,
-        answers=watch.answers,
-        service=str(plugin.service_name),
-    )
+        return False, f"Apprise failed ({type(error).__name__})"
+    finally:
+        end.cancel()
+    return bool(sent), ""
 
 
 def _end(error: str) -> None:
@@ -140,8 +142,8 @@ def _end(error: str) -> None:
     os._exit(0)
 
 
-def _say(*, ok: bool = False, error: str = "", refused: str = "", answers: Any = (), service: str = "") -> None:
-    json.dump({"ok": ok, "error": error, "refused": refused, "answers": list(answers), "service": service}, sys.stdout)
+def _say(*, ok: bool = False, error: str = "", refused: str = "", answers: Any = ()) -> None:
+    json.dump({"ok": ok, "error": error, "refused": refused, "answers": list(answers)}, sys.stdout)
 
 
 def _guard_requests(watch: Watch) -> None:
