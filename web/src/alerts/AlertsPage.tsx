@@ -10,7 +10,7 @@ import { ListPill } from "../run/LivePill";
 import { ChannelsTab } from "./ChannelsTab";
 import { FiringTab } from "./FiringTab";
 import { HistoryTab } from "./HistoryTab";
-import { countsQuery } from "./queries";
+import { countsQuery, rulesQuery } from "./queries";
 import { RuleEditorPage } from "./RuleEditor";
 import { RulesTab } from "./RulesTab";
 
@@ -30,6 +30,8 @@ export function AlertsPage({ tab, rule }: { tab: string; rule: string | undefine
   useTitle(current.id === "" ? "Alerts" : `${current.title} · Alerts`);
   useKeys(Object.fromEntries(TABS.map(({ id }, at) => [String(at + 1), () => navigate(addressOf(id))])));
   const isEditing = current.id === "rules" && rule !== undefined;
+  const { data: rules } = useQuery({ ...rulesQuery, enabled: isEditing });
+  const ruleName = rules?.rules.find((item) => item.rule.id === rule)?.rule.name ?? rule;
   return (
     <>
       <TopBarContent
@@ -39,7 +41,7 @@ export function AlertsPage({ tab, rule }: { tab: string; rule: string | undefine
             : [
                 { text: "Alerts", to: "/alerts" },
                 ...(isEditing
-                  ? [{ text: "Rules", to: "/alerts/rules" }, { text: rule === "new" ? "New rule" : rule }]
+                  ? [{ text: "Rules", to: "/alerts/rules" }, { text: rule === "new" ? "New rule" : (ruleName ?? "") }]
                   : [{ text: current.title }]),
               ]
         }

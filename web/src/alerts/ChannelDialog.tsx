@@ -15,7 +15,7 @@ interface ChannelDialogProps {
 }
 
 export function ChannelDialog({ channel, kinds, onClose }: ChannelDialogProps) {
-  const [kindId, setKindId] = useState(channel?.kind ?? kinds[0]?.kind ?? "");
+  const [kindId, setKindId] = useState(channel?.kind ?? "");
   const [name, setName] = useState(channel?.name ?? "");
   const [options, setOptions] = useState<Record<string, string>>(channel?.options ?? {});
   const [secrets, setSecrets] = useState<Record<string, string>>({});
@@ -55,7 +55,8 @@ export function ChannelDialog({ channel, kinds, onClose }: ChannelDialogProps) {
         {channel === null && (
           <label className="field">
             <span>Kind</span>
-            <select className="select" value={kindId} onChange={(event) => setKindId(event.target.value)}>
+            <select className="select" required value={kindId} onChange={(event) => setKindId(event.target.value)}>
+              <option value="">Choose one</option>
               {kinds.map((one) => (
                 <option key={one.kind} value={one.kind}>
                   {one.title}

@@ -47,8 +47,8 @@ export function TakeOverButton() {
 
 export function Presets() {
   const { data, error, refetch } = useQuery(presetsQuery);
-  const groups = new Map<string, Preset[]>();
-  for (const preset of data?.presets ?? []) groups.set(preset.group, [...(groups.get(preset.group) ?? []), preset]);
+  const left = data?.presets.filter(({ taken }) => !taken) ?? [];
+  const taken = data?.presets.filter((preset) => preset.taken) ?? [];
   return (
     <section aria-labelledby="presets-title">
       <div className="section-head">
@@ -58,19 +58,35 @@ export function Presets() {
         <TakeOverButton />
       </div>
       {!data && (error ? <FailedState error={error} onRetry={refetch} /> : <Loading what="the presets" />)}
-      <div className="preset-groups" data-testid="presets">
-        {[...groups].map(([group, presets]) => (
-          <section key={group} className="preset-group" aria-label={group}>
-            <h3 className="panel-title">{group}</h3>
-            <ul>
-              {presets.map((preset) => (
-                <PresetRow key={preset.rule.id} preset={preset} />
-              ))}
-            </ul>
-          </section>
-        ))}
+      <div data-testid="presets">
+        <PresetGroups presets={left} />
+        {taken.length > 0 && (
+          <details className="folded">
+            <summary>Taken over already: {formatCount(taken.length)}</summary>
+            <PresetGroups presets={taken} />
+          </details>
+        )}
       </div>
     </section>
+  );
+}
+
+function PresetGroups({ presets }: { presets: Preset[] }) {
+  const groups = new Map<string, Preset[]>();
+  for (const preset of presets) groups.set(preset.group, [...(groups.get(preset.group) ?? []), preset]);
+  return (
+    <div className="preset-groups">
+      {[...groups].map(([group, members]) => (
+        <section key={group} className="preset-group" aria-label={group}>
+          <h3 className="panel-title">{group}</h3>
+          <ul>
+            {members.map((preset) => (
+              <PresetRow key={preset.rule.id} preset={preset} />
+            ))}
+          </ul>
+        </section>
+      ))}
+    </div>
   );
 }
 

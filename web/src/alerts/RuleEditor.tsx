@@ -235,7 +235,7 @@ function SentencePart({ rule, change, vocabulary, problems }: PartProps) {
         />
         <span>for</span>
         <SpanField label="How long before it fires" value={rule.hold} onChange={(hold) => change({ hold })} />
-        <span>, clear {isBelow ? "above" : "below"}</span>
+        <span>and clear {isBelow ? "above" : "below"}</span>
         <NumberField
           label="Level at which it is over"
           value={rule.clear}
@@ -265,27 +265,48 @@ const GROUPS = [
   { id: "rank", text: "each rank" },
 ] as const;
 
-/** Opens by itself where something in it is set. */
-function Fold({ title, isSet, children }: { title: string; isSet: boolean; children: ReactNode }) {
+/** Closed it says what is set in it; open by itself only where something is wrong. */
+function Fold({
+  title,
+  says,
+  isOpen,
+  children,
+}: {
+  title: string;
+  says: string;
+  isOpen: boolean;
+  children: ReactNode;
+}) {
   return (
-    <details className="card editor-card editor-fold" open={isSet || undefined}>
-      <summary className="panel-title">{title}</summary>
+    <details className="card editor-card editor-fold" open={isOpen || undefined}>
+      <summary className="panel-title">
+        {title} <span className="fold-says">{says}</span>
+      </summary>
       <div className="form">{children}</div>
     </details>
   );
+}
+
+function hasProblem(problems: RuleProblem[], fields: readonly string[]): boolean {
+  return problems.some(({ where }) => fields.includes(fieldOf(where)));
+}
+
+function scopeWords({ scope, group_by }: Rule): string {
+  const parts = [
+    ...Object.entries(scope)
+      .filter(([, names]) => names.length > 0)
+      .map(([what, names]) => `${what} ${names.join(", ")}`),
+    ...(group_by.join() === "run" ? [] : [`one alert for each ${group_by.join(" and ")}`]),
+  ];
+  return parts.length > 0 ? parts.join("; ") : "every run";
 }
 
 function ScopePart({ rule, change, vocabulary, problems }: PartProps) {
   const { scope } = rule;
   const hasLayers = vocabulary.metrics.find(({ id }) => id === rule.metric)?.per_layer ?? false;
   const set = (changes: Partial<Rule["scope"]>) => change({ scope: { ...scope, ...changes } });
-  const isNarrow = Object.values(scope).some((names) => names.length > 0);
-  const isGrouped = rule.group_by.join() !== "run";
   return (
-    <Fold
-      title={`Where: ${isNarrow ? "some runs" : "every run"}${isGrouped ? `, one alert for ${rule.group_by.map((key) => `each ${key}`).join(" and ")}` : ""}`}
-      isSet={isNarrow || isGrouped}
-    >
+    <Fold title="Where" says={scopeWords(rule)} isOpen={hasProblem(problems, PLACES.scope)}>
       <div className="form-columns">
         <NamesField
           label="Projects"
@@ -360,8 +381,13 @@ function TellingPart({ rule, change, problems, rules }: PartProps & { rules: Rul
   const { data } = useQuery(channelsQuery);
   const channels = (data?.channels ?? []).map(({ id, name }) => ({ id, text: name }));
   const others = rules.rules.filter((one) => one.rule.id !== rule.id);
-  const isSet =
-    rule.channels !== null || rule.repeat_s !== null || rule.inhibited_by.length > 0 || !!rule.keep_firing.steps;
+  const sentTo =
+    rule.channels === null
+      ? "all channels that are on"
+      : channels
+          .filter(({ id }) => rule.channels?.includes(id))
+          .map(({ text }) => text)
+          .join(", ") || "no channel";
   return (
     <>
       <section className="card editor-card" aria-label="Severity">
@@ -372,22 +398,13 @@ function TellingPart({ rule, change, problems, rules }: PartProps & { rules: Rul
           onChange={(severity) => change({ severity })}
         />
       </section>
-      <Fold title="How it is told" isSet={isSet}>
-        <div className="rule-sentence">
+      <Fold title="How it is told" says={sentTo} isOpen={hasProblem(problems, PLACES.telling)}>
+        <div className="telling-row">
           <span>Send to</span>
           {channels.length > 0 ? (
             <CheckMenu
               label="Channels"
-              text={
-                rule.channels === null
-                  ? "all channels that are on"
-                  : rule.channels.length === 0
-                    ? "no channel"
-                    : channels
-                        .filter(({ id }) => rule.channels?.includes(id))
-                        .map(({ text }) => text)
-                        .join(", ")
-              }
+              text={sentTo}
               options={channels}
               selected={rule.channels ?? channels.map(({ id }) => id)}
               onChange={(ids) => change({ channels: ids.length === channels.length ? null : ids })}
@@ -395,7 +412,9 @@ function TellingPart({ rule, change, problems, rules }: PartProps & { rules: Rul
           ) : (
             <Link to="/alerts/channels">no channel yet</Link>
           )}
-          <span>, again every</span>
+        </div>
+        <div className="telling-row">
+          <span>Remind every</span>
           <NumberField
             label="Reminder, in minutes"
             value={rule.repeat_s === null ? null : rule.repeat_s / MINUTE_S}
@@ -404,25 +423,30 @@ function TellingPart({ rule, change, problems, rules }: PartProps & { rules: Rul
             placeholder="never"
             onChange={(minutes) => change({ repeat_s: minutes === null ? null : minutes * MINUTE_S })}
           />
-          <span>minutes; resolved after</span>
+          <span>minutes, until it is acknowledged</span>
+        </div>
+        <div className="telling-row">
+          <span>Resolved after</span>
           <SpanField
             label="How long it must be over"
             value={rule.keep_firing}
             onChange={(span) => change({ keep_firing: span })}
           />
-          {others.length > 0 && (
-            <>
-              <span>; kept quiet by</span>
-              <CheckMenu
-                label="Rules which keep this one quiet"
-                text={rule.inhibited_by.length === 0 ? "no rule" : rule.inhibited_by.join(", ")}
-                options={others.map((one) => ({ id: one.rule.id, text: one.rule.name }))}
-                selected={rule.inhibited_by}
-                onChange={(ids) => change({ inhibited_by: ids })}
-              />
-            </>
-          )}
+          <span>without</span>
         </div>
+        {others.length > 0 && (
+          <div className="telling-row">
+            <span>Kept quiet by</span>
+            <CheckMenu
+              label="Rules which keep this one quiet"
+              text={rule.inhibited_by.length === 0 ? "no rule" : rule.inhibited_by.join(", ")}
+              options={others.map((one) => ({ id: one.rule.id, text: one.rule.name }))}
+              selected={rule.inhibited_by}
+              onChange={(ids) => change({ inhibited_by: ids })}
+            />
+            <span>while it fires on the same run</span>
+          </div>
+        )}
         <Problems problems={problems} of={PLACES.telling} />
       </Fold>
     </>
@@ -443,7 +467,11 @@ function NamePart({ rule, change, problems, sentence }: PartProps & { sentence: 
           />
         </label>
       </section>
-      <Fold title="What it says" isSet={rule.message !== "" || rule.runbook !== "" || rule.reason !== ""}>
+      <Fold
+        title="What it says"
+        says={rule.message || "the sentence made from the rule"}
+        isOpen={hasProblem(problems, PLACES.name)}
+      >
         <label className="field">
           <span>Message</span>
           <textarea

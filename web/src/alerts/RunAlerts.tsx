@@ -18,7 +18,9 @@ export const MOST_LINES = 3;
 
 export function useRunAlerts(run: string): AlertItem[] {
   const { data } = useQuery(runFiringQuery(run));
-  return data ? inOrder(data.alerts) : [];
+  // The one that a link came for stands above them.
+  const linked = usePlace().query.get("alert");
+  return data ? inOrder(data.alerts).filter(({ id }) => id !== linked) : [];
 }
 
 export function RunAlertLines({ alerts }: { alerts: AlertItem[] }) {
@@ -40,7 +42,7 @@ export function RunAlertLines({ alerts }: { alerts: AlertItem[] }) {
   return (
     <ul className="alert-lines" aria-label="Firing alerts" data-testid="run-alerts">
       {alerts.slice(0, MOST_LINES).map((alert) => (
-        <li key={alert.id} className={`severity-${alertTone(alert)}`}>
+        <li key={alert.id} className={`alert-line severity-${alertTone(alert)}`}>
           <AlertIcon alert={alert} />
           <Link to={alert.link} className="alert-row-text">
             {alert.text}
@@ -77,11 +79,12 @@ export function LinkedAlert({ run }: { run: string }) {
   const { query } = usePlace();
   const id = query.get("alert") ?? "";
   const { data: alert } = useQuery({ ...alertQuery(id), enabled: id !== "" });
+  const acknowledge = useAcknowledge();
   if (id === "" || !alert || alert.run !== run) return null;
   return (
     <section className={`banner linked-alert severity-${alertTone(alert)}`} aria-label="Alert">
       <AlertIcon alert={alert} />
-      <div className="alert-main">
+      <div className="alert-main linked-main">
         <strong>{alert.text}</strong>
         <p className="muted">
           {stepsOf(alert)}
@@ -90,6 +93,16 @@ export function LinkedAlert({ run }: { run: string }) {
           {alert.reason && ` · ${alert.reason}`}
         </p>
       </div>
+      {alert.acknowledged_us === null && alert.state !== "resolved" && (
+        <button
+          type="button"
+          className="button"
+          disabled={acknowledge.isPending}
+          onClick={() => acknowledge.mutate(alert.id, { onError: (error) => toast(error.message, { isError: true }) })}
+        >
+          Acknowledge
+        </button>
+      )}
       <Link to={`/alerts/rules/${encodeURIComponent(alert.rule)}?run=${encodeURIComponent(run)}`} className="button">
         Rule
       </Link>

@@ -5,7 +5,7 @@ import { useRef } from "react";
 import type { Severity } from "../api/types";
 import { formatCount } from "../lib/format";
 import { useWidth } from "../lib/hooks";
-import { outline, type Series, scaleFor, xOf, yOf } from "./geometry";
+import { largest, outline, type Series, scaleFor, xOf, yOf } from "./geometry";
 import { formatValue } from "./values";
 
 export interface Stretch {
@@ -42,6 +42,8 @@ export function ValueChart(props: ValueChartProps) {
   const area = { width, height };
   const levels = [threshold, clear].filter((level) => level !== null);
   const scale = scaleFor(series, levels);
+  const top = largest(series);
+  const topY = top === null ? null : yOf(top, scale, area);
   const y = threshold === null ? null : yOf(threshold, scale, area);
   const clearY = clear === null || clear === threshold ? null : yOf(clear, scale, area);
   return (
@@ -63,9 +65,11 @@ export function ValueChart(props: ValueChartProps) {
         <path className="value-line" d={outline(series, span, scale, area)} />
         {unit !== null && (
           <>
-            <text className="value-text" x={2} y={11}>
-              {formatValue(scale.top, unit)}
-            </text>
+            {top !== null && topY !== null && topY < height / 2 && (
+              <text className="value-text" x={2} y={Math.max(11, topY)}>
+                {formatValue(top, unit)}
+              </text>
+            )}
             {y !== null && (
               <text className="value-text value-level" x={width - 2} y={y > TEXT_PX ? y - 4 : y + 12}>
                 {formatValue(threshold, unit)}

@@ -34,9 +34,11 @@ describe("places on the axis", () => {
       [0, 1_000_000_000],
       [1000, 2_000_000_000],
     ];
-    expect(onAxis([band()], steps, "a1")).toEqual([{ severity: "critical", from: 100, to: 200, isMarked: true }]);
+    expect(onAxis([band()], steps, "a1")).toEqual([
+      { severity: "critical", from: 100, to: 200, isMarked: true, isBar: false },
+    ]);
     expect(onAxis([band()], { x: "time", utcOffsetMin: 60, clock }, "")).toEqual([
-      { severity: "critical", from: 1_100_000 + 3_600_000, to: 1_200_000 + 3_600_000, isMarked: false },
+      { severity: "critical", from: 1_100_000 + 3_600_000, to: 1_200_000 + 3_600_000, isMarked: false, isBar: false },
     ]);
     expect(onAxis([band()], { x: "time", utcOffsetMin: 0, clock: [] }, "")).toEqual([]);
   });
@@ -58,6 +60,11 @@ describe("shapes", () => {
   it("can be seen when they are a step of a million", () => {
     const [shape] = bandShapes(onAxis([band({ last_step: 100 })], steps, ""), [0, 1_000_000]);
     expect(Number(shape?.x1) - Number(shape?.x0)).toBeGreaterThan(2000);
+  });
+
+  it("are a bar along the edge where the ground has a meaning", () => {
+    const [shape] = bandShapes(onAxis([band()], steps, "", true), shown);
+    expect(shape).toMatchObject({ y0: 0.985, y1: 1, layer: "above" });
   });
 
   it("mark the one that was come for by its edge", () => {

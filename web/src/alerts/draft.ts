@@ -7,7 +7,7 @@ const EMPTY: Rule = {
   id: "",
   name: "",
   enabled: true,
-  metric: "nonfinite_rate.caught",
+  metric: "nonfinite_rate.caught_unexpected",
   aggregation: "mean",
   argument: null,
   window: { steps: 200 },

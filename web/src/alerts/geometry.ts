@@ -33,10 +33,10 @@ function finite(values: readonly Num[]): number[] {
 export function scaleFor({ low, high }: Pick<Series, "low" | "high">, levels: readonly number[]): Scale {
   const values = [...finite(low), ...finite(high), ...levels];
   if (values.length === 0) return { isLog: false, bottom: 0, top: 1 };
-  let bottom = Math.min(...values);
-  let top = Math.max(...values);
-  const smallest = Math.min(...values.filter((value) => value > 0));
-  const isLog = bottom > 0 && top / smallest > LOG_FROM;
+  // Not spread into the arguments of a call: there can be thousands.
+  let bottom = values.reduce((a, b) => Math.min(a, b));
+  let top = values.reduce((a, b) => Math.max(a, b));
+  const isLog = bottom > 0 && top / bottom > LOG_FROM;
   if (isLog) {
     const room = MARGIN_SHARE * Math.log(top / bottom);
     return { isLog, bottom: bottom * Math.exp(-room), top: top * Math.exp(room) };
@@ -51,6 +51,12 @@ export function scaleFor({ low, high }: Pick<Series, "low" | "high">, levels: re
   if (bottom !== 0) bottom -= room;
   top += room;
   return { isLog, bottom, top };
+}
+
+/** The largest value there is; null where there is none. */
+export function largest({ high }: Pick<Series, "high">): number | null {
+  const values = finite(high);
+  return values.length === 0 ? null : values.reduce((a, b) => Math.max(a, b));
 }
 
 export function yOf(value: number, { isLog, bottom, top }: Scale, { height }: Area): number {

@@ -28,8 +28,14 @@ export function usePanelBands(run: string, panel: string, layer: string | undefi
   const { data: summary } = useQuery({ ...runQuery(run), enabled: false });
   const clock = (live?.strip ?? summary?.strip)?.clock;
   return useMemo(
-    () => onAxis(bands, { x: window.x, utcOffsetMin: window.utc_offset_min, clock: clock ?? [] }, marked),
-    [bands, window.x, window.utc_offset_min, clock, marked],
+    () =>
+      onAxis(
+        bands,
+        { x: window.x, utcOffsetMin: window.utc_offset_min, clock: clock ?? [] },
+        marked,
+        layer !== undefined,
+      ),
+    [bands, window.x, window.utc_offset_min, clock, marked, layer],
   );
 }
 

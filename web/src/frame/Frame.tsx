@@ -72,7 +72,7 @@ export function Frame({ children }: { children: ReactNode }) {
         <ThemeButton />
         <button
           type="button"
-          className="icon-button"
+          className="icon-button help-button"
           aria-label="Keyboard shortcuts"
           title="Keyboard shortcuts (?)"
           onClick={() => setOverlay("help")}
