@@ -1,10 +1,13 @@
-"""What watching costs: watched against unwatched steps of the same training, in turns, one training thread.
+"""What watching costs: watched against unwatched steps of one and the same training, in turns, one training thread.
 
-Copies of one training take turns in blocks of steps: unwatched, unwatched again (the noise of the measurement itself),
-watched with mode="offline", watched as by default, with journal, sender process and a real server, and where a sketch
-of all gradients is no small matter, likewise with one at every step.
-Each round gives one ratio per copy to the unwatched block of the same round; what is printed is the median over rounds.
-Invariant: the order of turns is reversed every other round, so that no copy always follows the same other.
+Each way of watching has a copy of the training to itself, whose hooks are taken off and set again between turns: two
+copies differ by several percent through where their memory lies, which is more than watching costs. Ways are the
+default, with journal, sender process and a real server, and where it matters mode="offline", and a sketch of all
+gradients at every step.
+Each round gives one ratio per copy, watched to unwatched; what is printed is the median over rounds. A second unwatched
+turn of the default's copy, against the first, is the noise of the measurement itself.
+Invariant: the order of turns is reversed every other round, and a turn by default holds as many steps as lie between
+two sketches, or a multiple of that: so each has its share of them, and the median is not of turns without any.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import halfscope
@@ -25,8 +28,12 @@ from tests.bench import workloads
 from tests.bench.report import Bench, Measurement, say
 from tests.bench.server_process import Server, serving
 
-ARMS = ("unwatched", "again", "offline", "default")
-EVERY_STEP = "every_step"
+DEFAULT, OFFLINE, EVERY_STEP = "default", "offline", "every_step"
+SETTLED_AFTER_STEPS = 110
+SETTLED_AFTER_S = 60.0
+"""The interval of sketches is widened after the first ten; what comes before is the start of a run, not its cost."""
+CHANGE_S = 0.3
+"""Untimed steps behind a change: journal and sender are at work, or have ended theirs, when the clock starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,34 +42,73 @@ class Plan:
 
     make: Callable[[], workloads.Workload]
     block_s: float
-    """Roughly how long one copy's turn takes."""
+    """Roughly how long one turn takes, at least."""
     budget_s: float
     """All rounds together; at least `min_rounds` are run whatever it says."""
-    min_rounds: int = 7
+    arms: tuple[str, ...]
+    """Ways of watching."""
+    min_rounds: int = 5
     max_rounds: int = 200
-    every_step: bool = False
-    """Measure a copy that is sketched at every step, too."""
-
-    @property
-    def arms(self) -> tuple[str, ...]:
-        return (*ARMS, EVERY_STEP) if self.every_step else ARMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One copy's turn, per step."""
+    """One turn, per step."""
 
     wall_s: float
     cpu_s: float
     """Processor time of the training thread alone: steady on a busy machine, but blind to waiting for other threads."""
+    own_s: float
+    """By the agent's own clock, of which `halfscope.cost_share` is made."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Arm:
+    """One training, and the run that watches it in turns."""
+
+    work: workloads.Workload
+    run: halfscope.Run
+    unwatched: list[Turn] = field(default_factory=list)
+    watched: list[Turn] = field(default_factory=list)
+    again: list[Turn] = field(default_factory=list)
+
+    def turn(self, is_watched: bool, num_steps: int, change_s: float) -> Turn:
+        """Some steps with the hooks set, or without any."""
+        watcher, guard = self.run._watcher, self.run._guard
+        assert watcher is not None
+        assert guard is not None
+        update = self.watched_update if is_watched else self.work.update
+        if is_watched:
+            watcher.attach()
+        until_s = time.perf_counter() + change_s
+        update()
+        while time.perf_counter() < until_s:
+            update()
+        own_ns, cpu_s, wall_s = guard.own_ns, time.thread_time(), time.perf_counter()
+        for _ in range(num_steps):
+            update()
+        wall_s, cpu_s, own_ns = time.perf_counter() - wall_s, time.thread_time() - cpu_s, guard.own_ns - own_ns
+        if is_watched:
+            watcher.detach()
+        return Turn(wall_s=wall_s / num_steps, cpu_s=cpu_s / num_steps, own_s=own_ns / 1e9 / num_steps)
+
+    def watched_update(self) -> None:
+        """One step as a user's loop has it."""
+        self.run.step(loss=self.work.update(), samples=self.work.samples)
+
+    @property
+    def sketch_every(self) -> int:
+        """The interval of sketches in force."""
+        assert self.run._watcher is not None
+        return self.run._watcher.sketches.interval.value
 
 
 PLANS: dict[str, Plan] = {
     # A turn of half a second holds several writes of the journal (50 ms) and frames of the sender (200 ms).
-    "mlp": Plan(make=workloads.mlp, block_s=0.5, budget_s=90.0),
-    "gpt": Plan(make=workloads.gpt, block_s=1.0, budget_s=150.0, every_step=True),
-    "gpt_fp32": Plan(make=workloads.gpt_fp32, block_s=1.0, budget_s=110.0, every_step=True),
-    "cnn": Plan(make=workloads.cnn, block_s=1.0, budget_s=110.0, every_step=True),
+    "mlp": Plan(make=workloads.mlp, block_s=0.5, budget_s=90.0, arms=(OFFLINE, DEFAULT)),
+    "gpt": Plan(make=workloads.gpt, block_s=1.0, budget_s=150.0, arms=(DEFAULT, EVERY_STEP)),
+    "gpt_fp32": Plan(make=workloads.gpt_fp32, block_s=1.0, budget_s=110.0, arms=(DEFAULT, EVERY_STEP)),
+    "cnn": Plan(make=workloads.cnn, block_s=1.0, budget_s=110.0, arms=(DEFAULT, EVERY_STEP)),
 }
 
 
@@ -72,8 +118,8 @@ def _names(workload: str) -> list[str]:
         f"agent.{workload}.again.ratio",
         *(
             f"agent.{workload}.{arm}.{what}"
-            for arm in PLANS[workload].arms[2:]
-            for what in ("ratio", "extra_us", "extra_cpu_us")
+            for arm in PLANS[workload].arms
+            for what in ("ratio", "extra_us", "extra_cpu_us", "own_share")
         ),
     ]
 
@@ -84,80 +130,82 @@ def _measure(workload: str, quick: bool) -> Iterator[Measurement]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halfscope-bench-")))
         server = stack.enter_context(serving())
-        updates = _arms(plan, stack, folder, server)
-        times = _rounds(workload, plan, updates, quick=quick)
-    base = times["unwatched"]
+        arms = _arms(plan, stack, folder, server)
+        _rounds(workload, plan, arms, quick=quick)
+    base = arms[DEFAULT].unwatched
     step_ms = statistics.median(turn.wall_s for turn in base) * 1e3
     yield Measurement(name=f"agent.{workload}.unwatched.step_ms", value=step_ms, unit="ms")
-    for arm in plan.arms[1:]:
-        pairs = list(zip(times[arm], base, strict=True))
-        ratio = statistics.median(mine.wall_s / other.wall_s for mine, other in pairs)
-        yield Measurement(name=f"agent.{workload}.{arm}.ratio", value=ratio, unit="ratio")
-        if arm != "again":
-            extra_s = statistics.median(mine.wall_s - other.wall_s for mine, other in pairs)
-            yield Measurement(name=f"agent.{workload}.{arm}.extra_us", value=extra_s * 1e6, unit="us")
-            extra_s = statistics.median(mine.cpu_s - other.cpu_s for mine, other in pairs)
-            yield Measurement(name=f"agent.{workload}.{arm}.extra_cpu_us", value=extra_s * 1e6, unit="us")
+    pairs = zip(arms[DEFAULT].again, base, strict=True)
+    ratio = statistics.median(again.wall_s / first.wall_s for again, first in pairs)
+    yield Measurement(name=f"agent.{workload}.again.ratio", value=ratio, unit="ratio")
+    for name, arm in arms.items():
+        both = list(zip(arm.watched, arm.unwatched, strict=True))
+        found = {
+            "ratio": statistics.median(watched.wall_s / other.wall_s for watched, other in both),
+            "extra_us": statistics.median(watched.wall_s - other.wall_s for watched, other in both) * 1e6,
+            "extra_cpu_us": statistics.median(watched.cpu_s - other.cpu_s for watched, other in both) * 1e6,
+            "own_share": statistics.median(watched.own_s / watched.wall_s for watched in arm.watched),
+        }
+        for what, value in found.items():
+            unit = "us" if what.endswith("_us") else what.removeprefix("own_")
+            yield Measurement(name=f"agent.{workload}.{name}.{what}", value=value, unit=unit)
 
 
-def _arms(plan: Plan, stack: ExitStack, folder: Path, server: Server) -> dict[str, Callable[[], object]]:
-    """One training step of each copy."""
+def _arms(plan: Plan, stack: ExitStack, folder: Path, server: Server) -> dict[str, Arm]:
     os.environ["HALFSCOPE_TOKEN"] = server.token
     stack.callback(os.environ.pop, "HALFSCOPE_TOKEN", None)
-    updates: dict[str, Callable[[], object]] = {}
-    for arm in plan.arms:
+    arms: dict[str, Arm] = {}
+    for name in plan.arms:
         work = plan.make()
-        if arm in ("unwatched", "again"):
-            updates[arm] = work.update
-            continue
         run = halfscope.watch(
             work.model,
             work.optimizer,
             project="bench",
-            name=arm,
-            mode="offline" if arm == "offline" else None,
-            every=1 if arm == EVERY_STEP else None,
+            name=name,
+            mode="offline" if name == OFFLINE else None,
+            every=1 if name == EVERY_STEP else None,
             server=server.url,
-            directory=folder / arm,
+            directory=folder / name,
         )
         stack.callback(run.finish)
-        updates[arm] = _watched(work, run)
-    return updates
+        arms[name] = Arm(work=work, run=run)
+    return arms
 
 
-def _watched(work: workloads.Workload, run: halfscope.Run) -> Callable[[], object]:
-    def update() -> None:
-        run.step(loss=work.update(), samples=work.samples)
-
-    return update
-
-
-def _rounds(
-    workload: str, plan: Plan, updates: dict[str, Callable[[], object]], *, quick: bool
-) -> dict[str, list[Turn]]:
-    """Every turn, by copy."""
-    for update in updates.values():
-        _turn(update, 2)
-    step_s = _turn(updates["unwatched"], 2).wall_s
+def _rounds(workload: str, plan: Plan, arms: dict[str, Arm], *, quick: bool) -> None:
+    """Every turn of every arm."""
+    for arm in arms.values():
+        _settle(arm, quick=quick)
+    default, change_s = arms[DEFAULT], 0.0 if quick else CHANGE_S
+    step_s = default.turn(False, 2, change_s).wall_s
     num_steps = max(1, round((0.05 if quick else plan.block_s) / step_s))
-    round_s = num_steps * step_s * len(updates)
+    if not quick:
+        num_steps = -(-num_steps // default.sketch_every) * default.sketch_every
+    turns = [(arm, is_watched, into) for arm in arms.values() for is_watched, into in _order(arm, arm is default)]
+    round_s = (num_steps * step_s + max(change_s, step_s)) * len(turns)
     num_rounds = 2 if quick else min(plan.max_rounds, max(plan.min_rounds, int(plan.budget_s / round_s)))
     say(
-        f"agent.{workload}: {num_rounds} rounds of {len(updates)} turns of {num_steps} steps, "
-        f"about {num_rounds * round_s:.0f} s"
+        f"agent.{workload}: {num_rounds} rounds of {len(turns)} turns of {num_steps} steps, a sketch every "
+        f"{default.sketch_every}, about {num_rounds * round_s:.0f} s"
     )
-    times: dict[str, list[Turn]] = {arm: [] for arm in updates}
     for number in range(num_rounds):
-        for arm in plan.arms if number % 2 == 0 else reversed(plan.arms):
-            times[arm].append(_turn(updates[arm], num_steps))
-    return times
+        for arm, is_watched, into in turns if number % 2 == 0 else reversed(turns):
+            into.append(arm.turn(is_watched, num_steps, change_s))
 
 
-def _turn(update: Callable[[], object], num_steps: int) -> Turn:
-    cpu_s, wall_s = time.thread_time(), time.perf_counter()
-    for _ in range(num_steps):
-        update()
-    return Turn(wall_s=(time.perf_counter() - wall_s) / num_steps, cpu_s=(time.thread_time() - cpu_s) / num_steps)
+def _order(arm: Arm, is_default: bool) -> list[tuple[bool, list[Turn]]]:
+    return [(False, arm.unwatched), (True, arm.watched), *([(False, arm.again)] if is_default else [])]
+
+
+def _settle(arm: Arm, *, quick: bool) -> None:
+    """The first steps of a run, and then its hooks are off."""
+    until_s = time.perf_counter() + SETTLED_AFTER_S
+    for _ in range(2 if quick else SETTLED_AFTER_STEPS):
+        arm.watched_update()
+        if time.perf_counter() > until_s:
+            break
+    assert arm.run._watcher is not None
+    arm.run._watcher.detach()
 
 
 def _bench(workload: str) -> Bench:

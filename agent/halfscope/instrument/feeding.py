@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from halfscope.guard import Guard
 from halfscope.instrument.attempt import Attempt, InputLook
@@ -63,7 +64,7 @@ class InputWatch:
         if len(batches) >= MAX_BATCHES:
             return
         held: Held
-        if len(args) == 1 and not kwargs and isinstance(args[0], torch.Tensor):
+        if len(args) == 1 and not kwargs and isinstance(args[0], Tensor):
             held = weakref.ref(args[0])
         else:
             held = InputBatch(args, kwargs)

@@ -16,6 +16,9 @@ from typing import Any
 import torch
 from torch.jit._script import RecursiveScriptModule
 
+_is_compiling = torch.compiler.is_compiling
+_tracing_state = torch._C._get_tracing_state
+
 
 class ForwardHook:
     """Calls `seen(module, args, kwargs)` before each forward pass with gradients."""
@@ -26,7 +29,7 @@ class ForwardHook:
         self._seen = seen
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        if _is_compiling() or _tracing_state() is not None:
             return
         self._seen(module, args, kwargs)
 

@@ -15,10 +15,13 @@ from collections.abc import Callable
 EVERY_ON_HOST = 10
 EVERY_ON_DEVICE = 50
 """Of how many steps one is sketched, where nobody says and the budget allows it."""
-LADDER = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-"""Intervals that are chosen between: the next one is far enough away that noise in a clock does not lead to it."""
+LADDER = (1, 2, 5, 10, 50, 100, 500, 1000)
+"""Intervals that are chosen between: so far apart that noise in a clock does not lead from one to the next. From the
+usual ones on each divides the next: what the rarest of several ranks sketches, all do."""
 MAX_GAP_S = 60.0
-"""Whatever it costs, a minute of training has a sketch (and so have 1,000 steps)."""
+"""Whatever it costs, about a minute of training has a sketch (and so have 1,000 steps)."""
+OVERDUE_S = 150.0
+"""A training that has become slow is not waited for any longer. Above what the ladder makes of a minute."""
 FIRST_SKETCHES = 10
 FIRST_S = 1.0
 """So many sketches come at the usual interval before anything is saved, unless they cost a second before: what they
@@ -113,7 +116,7 @@ class SketchInterval:
             self._costs_s.append(spent_s / self._num_since)
             self._steps_s.append(max(window_s - spent_s, 0.0) / (step - before))
         self._since_ns, self._spent_before_ns = now_ns, spent_ns
-        self.overdue_ns, self.is_overdue = now_ns + MAX_GAP_S * 1e9, False
+        self.overdue_ns, self.is_overdue = now_ns + OVERDUE_S * 1e9, False
         self._num_sketches += 1
         self._num_since = 1
         self._extra_left = min(EXTRA_SKETCHES, self._extra_left + 1)
@@ -122,20 +125,20 @@ class SketchInterval:
 
     def _chosen(self, spent_s: float) -> int:
         step_s = statistics.median_low(self._steps_s)
-        most = LADDER[-1] if step_s <= 0 else max(1.0, min(LADDER[-1], MAX_GAP_S / step_s))
+        most = LADDER[-1] if step_s <= 0 else _nearest(MAX_GAP_S / step_s)
         least = min(self._usual, most)
         if self._num_sketches <= FIRST_SKETCHES and spent_s < FIRST_S:
             affordable = 0.0
         else:
             allowed_s = self._budget_share * step_s
             affordable = statistics.median_low(self._costs_s) / allowed_s if allowed_s > 0 else math.inf
-        chosen = _rung(max(affordable, least), most)
+        wanted = max(affordable, least)
+        chosen = next((rung for rung in LADDER if wanted <= rung <= most), most)
         if chosen < self.value <= most and affordable > NARROWS_AT_SHARE * chosen:
             return self.value
         return chosen
 
 
-def _rung(least: float, most: float) -> int:
-    """The first interval of the ladder that is not below `least`, or the last that is not above `most`."""
-    fitting = [rung for rung in LADDER if rung <= most]
-    return next((rung for rung in fitting if rung >= least), fitting[-1])
+def _nearest(num_steps: float) -> int:
+    """The interval of the ladder that is the fewest times longer or shorter."""
+    return min(LADDER, key=lambda rung: max(rung / num_steps, num_steps / rung))

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from halfscope.alerts import Alert, Alerts
 from halfscope.guard import Guard
@@ -216,7 +217,7 @@ class Run:
     def _value(self, name: str, value: Any) -> Value:
         if isinstance(value, float):
             return value
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, Tensor):
             if value.numel() != 1 or value.is_complex():
                 raise ValueError(f"{name} has shape {tuple(value.shape)}; expected one real number, as .mean() gives")
             assert self._watcher is not None

@@ -32,7 +32,10 @@ LARGEST_TRUSTED_NORM = 1e15
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 """Of a subclass (DTensor) even a norm may be a collective: those are taken one by one, each its local part."""
 _WIDE = frozenset({torch.float32, torch.float64})
-_item = torch.Tensor.item
+_item, _foreach_norm, _float32 = torch.Tensor.item, torch._foreach_norm, torch.float32
+_is_grad_enabled, _set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
+"""As names of this module: in a training that has just used all of the cache, each look into the large dictionary of
+torch's costs microseconds."""
 
 
 class HostNorm(NamedTuple):
@@ -56,9 +59,9 @@ def read(grads: Sequence[torch.Tensor], divide_by: float = 1.0, *, exact: bool =
     Returns:
         None where no tensor is of a kind whose norm can be told (integer, meta, quantised).
     """
-    was_enabled = torch.is_grad_enabled()
+    was_enabled = _is_grad_enabled()
     # A gradient made with create_graph=True has a graph of its own, which must not grow by our reading.
-    torch._C._set_grad_enabled(False)
+    _set_grad_enabled(False)
     try:
         if _PLAIN.issuperset(map(type, grads)):
             try:
@@ -66,7 +69,7 @@ def read(grads: Sequence[torch.Tensor], divide_by: float = 1.0, *, exact: bool =
                     norm = _as_clipping_does(grads) / divide_by
                 else:
                     # A norm of half precision would be rounded to it; of float64 this raises.
-                    norms = torch._foreach_norm(grads, 2, torch.float32)  # type: ignore[arg-type]
+                    norms = _foreach_norm(grads, 2, _float32)  # type: ignore[arg-type]
                     norm = math.hypot(*map(_item, norms)) / divide_by
             except (RuntimeError, TypeError, NotImplementedError):
                 # Sparse, mixed or exotic tensors: the careful way deals with them one by one.
@@ -75,7 +78,7 @@ def read(grads: Sequence[torch.Tensor], divide_by: float = 1.0, *, exact: bool =
                 return HostNorm(norm, ())
         return _read_carefully(grads, divide_by)
     finally:
-        torch._C._set_grad_enabled(was_enabled)
+        _set_grad_enabled(was_enabled)
 
 
 def capture(grads: Sequence[torch.Tensor], fused: FusedPass | None = None) -> torch.Tensor | None:

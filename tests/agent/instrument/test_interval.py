@@ -7,10 +7,12 @@ from itertools import pairwise
 import pytest
 from halfscope.instrument.interval import (
     EVERY_ON_DEVICE,
+    EVERY_ON_HOST,
     EXTRA_SKETCHES,
     FIRST_SKETCHES,
     LADDER,
     MAX_GAP_S,
+    OVERDUE_S,
     SketchInterval,
 )
 from hypothesis import given, settings
@@ -63,7 +65,7 @@ def test_cheap_sketches_come_at_the_usual_interval(on_device: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sketch_s", "every"), [(0.0001, 20), (0.0005, 100), (0.0011, 500), (0.004, 1000), (9.0, 1000)]
+    ("sketch_s", "every"), [(0.0001, 50), (0.0005, 100), (0.0011, 500), (0.004, 1000), (9.0, 1000)]
 )
 def test_the_interval_widens_until_sketches_keep_to_their_budget(sketch_s: float, every: int) -> None:
     """The next interval of the ladder that is wide enough; 1,000 steps have a sketch whatever it costs."""
@@ -91,8 +93,15 @@ def test_the_first_sketches_come_as_usual_unless_they_are_dear() -> None:
     assert dear.sketched[:4] == [0, 10, 20, 1000]
 
 
+def test_ranks_that_choose_differently_have_steps_in_common() -> None:
+    """From the usual ones on each interval divides the next: what the rarest of them sketches, all do."""
+    wide = [rung for rung in LADDER if rung >= EVERY_ON_HOST]
+    assert {EVERY_ON_HOST, EVERY_ON_DEVICE} <= set(wide)
+    assert all(wider % narrower == 0 for narrower, wider in pairwise(wide))
+
+
 @pytest.mark.parametrize("sketch_s", [0.0, 0.05, 5.0])
-def test_a_minute_of_training_has_a_sketch(sketch_s: float) -> None:
+def test_about_a_minute_of_training_has_a_sketch(sketch_s: float) -> None:
     """Of slow steps every few, however dear; and a training that slows down is not left alone for 1,000 steps."""
     training = Training()
     training.run(100, step_s=25.0, sketch_s=sketch_s)
@@ -103,7 +112,7 @@ def test_a_minute_of_training_has_a_sketch(sketch_s: float) -> None:
     began = slowing.step
     slowing.run(1_000, step_s=1.0, sketch_s=0.004)
     times = [time_s for step, time_s in zip(slowing.sketched, slowing.times_s, strict=True) if step >= began]
-    assert all(later - earlier <= MAX_GAP_S + 2.1 for earlier, later in pairwise(times))
+    assert all(later - earlier <= OVERDUE_S + 2.1 for earlier, later in pairwise(times))
 
 
 def test_an_interval_that_was_given_is_obeyed_literally() -> None:
@@ -120,11 +129,11 @@ def test_an_interval_that_was_given_is_obeyed_literally() -> None:
 def test_noise_does_not_move_the_interval() -> None:
     """One sketch in four held up by something else, and steps that vary by a fifth."""
     training = Training()
-    training.run(200, step_s=0.001, sketch_s=0.0007)
+    training.run(200, step_s=0.001, sketch_s=0.0004)
     for number in range(40):
         noise = (0.9, 1.1, 1.0, 0.95)[number % 4]
-        training.run(200, step_s=0.001 * noise, sketch_s=0.03 if number % 4 == 3 else 0.0007 * noise)
-    assert set(training.gaps[FIRST_SKETCHES + 1 :]) == {200}
+        training.run(200, step_s=0.001 * noise, sketch_s=0.03 if number % 4 == 3 else 0.0004 * noise)
+    assert set(training.gaps[FIRST_SKETCHES + 1 :]) == {100}
 
 
 def test_the_interval_narrows_again_when_steps_are_longer() -> None:
@@ -157,7 +166,7 @@ def test_steps_that_went_wrong_have_an_allowance_of_their_own() -> None:
     assert 5 <= sum(training.interval.allows_extra(step) for step in range(10_000, 11_000)) <= 11
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     step_s=st.floats(1e-5, 100.0),
     sketch_s=st.floats(0.0, 10.0),
@@ -169,10 +178,10 @@ def test_no_more_is_spent_than_the_budget_the_start_and_the_least_that_is_promis
 ) -> None:
     """Over any training: what was spent is explained by one of the three."""
     training = Training(budget_share=budget_share, on_device=on_device)
-    num_steps = 3_000
+    num_steps = 1_500
     training.run(num_steps, step_s=step_s, sketch_s=sketch_s)
     start = FIRST_SKETCHES + 2
-    promised = num_steps * step_s / MAX_GAP_S * 3 + num_steps / LADDER[-1] + 1
+    promised = num_steps * step_s / MAX_GAP_S * 2.3 + num_steps / LADDER[-1] + 1
     affordable = budget_share * num_steps * step_s / sketch_s if sketch_s else float("inf")
     assert len(training.sketched) <= start + promised + affordable + 1
     assert max(training.gaps) <= LADDER[-1]
