@@ -100,7 +100,8 @@ def places(window: Window, step: Ints, last_step: Ints, time_us: Ints, interval:
 
     Args:
         interval: steps between sketches: how far a column tells beyond its last frame.
-        span: what is shown: where it begins long before the first column or ends after the last, there is a gap.
+        span: what is shown: where it begins long before the first column or ends after the last, there is a gap. A run
+            that is shown from its beginning has one before its first frame, however short.
     """
     if not step.size:
         return Places(edges=np.zeros(1), column=np.zeros(0, np.int64))
@@ -108,7 +109,8 @@ def places(window: Window, step: Ints, last_step: Ints, time_us: Ints, interval:
     following = np.append(step[1:], max(int(ends[-1]), span.last_step + 1))
     gap = following - ends > GAP_INTERVALS * interval
     following[-1] = following[-1] if gap[-1] else ends[-1]
-    before = step[0] - span.first_step > (1 + GAP_INTERVALS) * interval
+    usual = 0 if window.first is None else (1 + GAP_INTERVALS) * interval
+    before = step[0] - span.first_step > usual
     ends = np.where(gap, ends, following)
     begins_at, ends_at = step.astype(np.float64), ends.astype(np.float64)
     outer = np.array([span.first_step, following[-1]], np.float64)

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-MAX_CELLS = 2_000_000
-"""Frames x layers kept of one run, some 64 bytes each; of a longer run neighbouring frames are added up."""
-CACHED_CELLS = 3_000_000
+MAX_CELLS = 4_000_000
+"""Frames x layers kept of one run, some 20 bytes each and as many again for underflow; of a longer run neighbouring
+frames are added up."""
+CACHED_CELLS = 6_000_000
 """Of all runs together."""
 CHUNK_CELLS = 1_000_000
 """Read at once."""

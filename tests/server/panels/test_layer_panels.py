@@ -292,6 +292,10 @@ def test_places_widen_no_column_beyond_its_interval() -> None:
     late = places(Window(), step + 200, step + 200, step * 1000, 50, longer)
     assert late.edges.tolist() == [0, 200, 203, 250, 300, 350, 600, 650, 1000]
     assert late.column.tolist() == [-1, 0, 1, 2, 3, -1, 4, -1]
+    soon = places(Window(), step + 20, step + 20, step * 1000, 50, longer)
+    assert (soon.edges[:2].tolist(), soon.column[:2].tolist()) == ([0, 20], [-1, 0])
+    zoomed = places(Window(first=0), step + 20, step + 20, step * 1000, 50, longer)
+    assert (zoomed.edges[0], zoomed.column[0]) == (20, 0), "the frame before may tell of these steps"
     timed = places(Window(x="time"), step + 200, step + 200, (step + 200) * 1000, 50, longer)
     np.testing.assert_allclose(timed.edges, late.edges)
     assert timed.column.tolist() == late.column.tolist()
