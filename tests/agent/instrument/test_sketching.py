@@ -115,6 +115,24 @@ def test_a_poisoned_run_without_a_scaler_does_not_pay_at_every_step(watching: An
     assert set(watching.read().frames) == {0, *range(2, 2 + BAD_IN_A_ROW), 20, 30, 40}
 
 
+def test_sketches_that_cost_too_much_come_more_rarely_and_the_run_says_so(watching: Any, net: Net) -> None:
+    """No sketch costs as little as a ten-thousandth of ten such steps: after the first ones the interval is the widest.
+    What every step has, every step still has."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    watching(model, optimizer, budget_share=1e-4)
+    train(model, optimizer, 130)
+    recorded = watching.read()
+    assert 0 in recorded.frames
+    assert set(recorded.frames) <= set(range(0, 101, 10))
+    intervals = recorded.series("halfscope.sketch_every")
+    assert set(intervals) <= set(recorded.frames)
+    assert list(intervals.values()) == [10.0, 1000.0]
+    assert recorded.facts["sketches"] == {"every": 1000, "device": "cpu"}
+    assert set(recorded.series("input.absmax")) == set(recorded.frames)
+    assert list(recorded.series("grad.norm")) == list(range(130))
+
+
 def test_start_step_counts_on(watching: Any, net: Net) -> None:
     """A training that continues is sketched at the same multiples."""
     model = net()
