@@ -64,6 +64,7 @@ def run(
         names = _names()
         target, server = _server(settings, children)
         link = client.get_json(target, "/api/v1/session/links", method="POST")["url"]
+        _watch_runs(target)
         say(f"Watch live (one use, ten minutes): {link}")
         say("Numbers are real, speed is not what a GPU gives: everything trains on this CPU.")
         say("Ctrl-C stops everything.")
@@ -81,6 +82,13 @@ def run(
             signal.pause()
         else:
             raise DemoError(f"the server ended with code {server.wait()}")
+
+
+def _watch_runs(target: client.Target) -> None:
+    """Makes rules of the recommended presets, so that the troubled training fires alerts; a server that has rules keeps
+    to those."""
+    if not client.get_json(target, "/api/v1/rules")["rules"]:
+        client.get_json(target, "/api/v1/rules/presets", method="POST", body={"ids": []})
 
 
 @contextmanager
