@@ -6,14 +6,12 @@ Invariant: changes no gradient and waits for no device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
 
 from halfscope.guard import Guard
 from halfscope.instrument.attempt import Attempt, GradientReading, OptimizerAttempt, Point
-from halfscope.instrument.device import Slot
 from halfscope.instrument.rings import Rings
 from halfscope.instrument.sketching import SketchTaker
 from halfscope.instrument.watched import WatchedOptimizer
@@ -63,9 +61,11 @@ class GradientReader:
                 reading.parameters = watched.with_gradient()
                 attempt.notable = True
         else:
-            reading.parameters = watched.with_gradient()
-            reading.layer_norms = self._capture(grads)
-            reading.divide_by = 1.0 if grad_scale is None else self._rings.value(grad_scale)
+            parameters = watched.parameters()
+            all_have_one = len(parameters) == len(grads)
+            reading.parameters = list(map(id, parameters)) if all_have_one else watched.with_gradient()
+            reading.layer_norms = self._rings.norms(grads)
+            reading.divide_by = 1.0 if grad_scale is None else self._rings.later(grad_scale)
         attempt.optimizers[watched.index].reading = reading
         is_bad = bool(reading.nonfinite)
         if self._sketches.is_due(step, on_host, nonfinite=is_bad, held_back=held_back):
@@ -83,18 +83,4 @@ class GradientReader:
             found = gradients.read(grads, exact=True)
             part.norm_clipped = None if found is None else found.norm
         else:
-            part.clipped_norms = [slot for _, slot in self._capture(grads)]
-
-    def _capture(self, grads: Sequence[torch.Tensor]) -> list[tuple[Sequence[int], Slot]]:
-        if len(set(map(torch.Tensor.get_device, grads))) == 1:
-            slot = self._rings.norms(grads)
-            return [] if slot is None else [(range(len(grads)), slot)]
-        by_device: dict[torch.device, list[int]] = {}
-        for at, grad in enumerate(grads):
-            by_device.setdefault(grad.device, []).append(at)
-        captured: list[tuple[Sequence[int], Slot]] = []
-        for positions in by_device.values():
-            slot = self._rings.norms([grads[at] for at in positions])
-            if slot is not None:
-                captured.append((positions, slot))
-        return captured
+            part.clipped_norms = [slot for _, slot in self._rings.norms(grads)]

@@ -5,6 +5,8 @@ Invariant: afterwards an attempt from a device looks exactly like one from the h
 
 from __future__ import annotations
 
+import math
+
 from halfscope.instrument.attempt import Attempt, GradientReading, OptimizerAttempt, Value, host
 from halfscope.probes import gradients
 
@@ -40,14 +42,21 @@ def _optimizer(part: OptimizerAttempt) -> None:
 
 def _reading(reading: GradientReading) -> None:
     norms: list[float] = []
-    nonfinite: list[int] = []
-    for positions, slot in reading.layer_norms:
-        values = slot.read()
-        norms.extend(values)
-        nonfinite.extend(positions[at] for at in gradients.nonfinite_positions(values))
+    for _, slot in reading.layer_norms:
+        norms += slot.read()
     divide_by = host(reading.divide_by)
     reading.divide_by = divide_by
     if norms and divide_by:
-        reading.norm = gradients.total(norms, divide_by)
-        reading.nonfinite = tuple(sorted(nonfinite))
+        norm = math.hypot(*norms)
+        if math.isfinite(norm):
+            reading.norm = norm / divide_by
+        else:
+            reading.norm = gradients.total(norms, divide_by)
+            reading.nonfinite = tuple(
+                sorted(
+                    positions[at]
+                    for positions, slot in reading.layer_norms
+                    for at in gradients.nonfinite_positions(slot.read())
+                )
+            )
     reading.layer_norms = ()

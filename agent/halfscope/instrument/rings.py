@@ -13,7 +13,7 @@ import torch
 from halfscope.guard import tried
 from halfscope.instrument.attempt import Value
 from halfscope.instrument.device import DeviceRing, Flight, Slot
-from halfscope.kernels.fused import FusedPass, load
+from halfscope.kernels.fused import FusedPass, Work, load
 from halfscope.probes import gradients
 from halfscope.probes.device_sketches import DeviceSketcher
 
@@ -21,6 +21,7 @@ SPARE_WIDTH = 96
 """Room per attempt for what is not a layer's norm: losses, flags, scales, learning rates, logged tensors."""
 
 MAX_REASON = 300
+MAX_KNOWN = 8
 
 MakeSketcher = Callable[[torch.device, Sequence[int], bool, FusedPass | None], DeviceSketcher | None]
 
@@ -80,6 +81,8 @@ class Rings:
         self.stock_because = ""
         """Why gradients on a device are read by stock operations; empty where kernels of ours read them."""
         self._rings: dict[torch.device, DeviceRing | None] = {}
+        self._known: dict[int, tuple[torch.Tensor, int | None, Slot]] = {}
+        """By id, what `later` was asked for: the tensor, its version, and the number."""
         self.used = False
         """A value went into a ring since the last `seal`."""
 
@@ -93,22 +96,70 @@ class Rings:
             return float(tensor.item())
         return self.put(tensor)
 
+    def later(self, tensor: torch.Tensor) -> Value:
+        """As `value`, of a scaler's flag or scale, which `update` alone changes: call `flush` before and after that.
+
+        A scale that nobody has touched since it was asked for last is what it was then.
+        """
+        if self.on_host(tensor) or tensor.numel() != 1:
+            return self.value(tensor)
+        ring = self._ring(tensor.device)
+        if ring is None or ring.capturing():
+            return None
+        version = None if tensor.is_inference() else tensor._version
+        known = self._known.get(id(tensor))
+        if known is not None and version is not None and known[0] is tensor and known[1] == version:
+            self.used = True
+            return known[2]
+        slot = ring.put_later(tensor)
+        if slot is not None:
+            self.used = True
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[id(tensor)] = tensor, version, slot
+        return slot
+
+    def flush(self) -> None:
+        """Queues what was asked for by `later`: its tensors are about to change."""
+        for ring in self._rings.values():
+            if ring is not None:
+                ring.flush()
+
     def put(self, tensor: torch.Tensor) -> Slot | None:
         """Several numbers on a device, to be read later."""
         ring = self._ring(tensor.device)
-        slot = None if ring is None else ring.put(tensor.detach())
+        slot = None if ring is None else ring.put(tensor)
         if slot is not None:
             self.used = True
         return slot
 
-    def norms(self, grads: Sequence[torch.Tensor]) -> Slot | None:
-        """The L2 norm of each of some gradients on one device, to be read later."""
+    def norms(self, grads: Sequence[torch.Tensor]) -> list[tuple[Sequence[int], Slot]]:
+        """The L2 norm of each of some gradients, to be read later: of every device their positions, and the norms."""
         device = grads[0].device
-        ring = self._ring(device)
+        work = self._find(device, grads)
+        if work is not None or all(grad.device == device for grad in grads):
+            slot = self._norms_on(device, grads, work)
+            return [] if slot is None else [(range(len(grads)), slot)]
+        by_device: dict[torch.device, list[int]] = {}
+        for at, grad in enumerate(grads):
+            by_device.setdefault(grad.device, []).append(at)
+        captured: list[tuple[Sequence[int], Slot]] = []
+        for device, positions in by_device.items():
+            there = [grads[at] for at in positions]
+            slot = self._norms_on(device, there, self._find(device, there))
+            if slot is not None:
+                captured.append((positions, slot))
+        return captured
+
+    def _find(self, device: torch.device, grads: Sequence[torch.Tensor]) -> Work | None:
+        """Tables of gradients for the kernels of a device; None where they do not take them, or some lie elsewhere."""
+        fused, ring = self._fused.get(device), self._ring(device)
+        return None if fused is None or ring is None or ring.capturing() else fused.find(grads)
+
+    def _norms_on(self, device: torch.device, grads: Sequence[torch.Tensor], work: Work | None) -> Slot | None:
+        ring, fused = self._ring(device), self._fused.get(device)
         if ring is None or ring.capturing():
             return None
-        fused = self._fused.get(device)
-        work = None if fused is None else fused.find(grads)
         if fused is None or work is None:
             norms = gradients.capture(grads, fused)
             return None if norms is None else self.put(norms)

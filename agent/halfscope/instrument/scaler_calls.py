@@ -132,7 +132,7 @@ class ScalerCalls:
         state = self._watched.state(watched.optimizer)
         flags = list(state["found_inf_per_device"].values()) if state else []
         if len(flags) == 1:
-            part.found_inf = self._watcher.rings.value(flags[0])
+            part.found_inf = self._watcher.rings.later(flags[0])
         elif flags:
             first = flags[0].device
             part.found_inf = self._watcher.rings.value(sum(flag.to(first, non_blocking=True) for flag in flags))
@@ -143,14 +143,16 @@ class ScalerCalls:
             watcher.after_backward()
         self._between = new_scale is not None and watcher.clock.phase is not OPEN
         if self._between:
+            watcher.rings.flush()
             return  # sets the scale between two attempts, and is none itself
         part = watcher.attempt_for_work().scalers[self._watched.index]
         part.touched = True
         part.was_set = new_scale is not None
         scale = self._watched.scaler._scale
-        part.scale = None if scale is None else watcher.rings.value(scale)
+        part.scale = None if scale is None else watcher.rings.later(scale)
         if watcher.inside_scaler_step is not None:
             self._after_unseen_return(watcher.inside_scaler_step)
+        watcher.rings.flush()
 
     def _after_unseen_return(self, optimizer: torch.optim.Optimizer) -> None:
         """Its step has begun, and its end was not seen: the scaler was adopted in the middle of it, or it raised, and
@@ -169,8 +171,9 @@ class ScalerCalls:
             watcher.reporter.scale_was_set(watcher.clock.step, self._watched)
             return
         if scaler._scale is not None and scaler._growth_tracker is not None:
-            part.scale_next = watcher.rings.value(scaler._scale)
-            part.growth_tracker = watcher.rings.value(scaler._growth_tracker)
+            part.scale_next = watcher.rings.later(scaler._scale)
+            part.growth_tracker = watcher.rings.later(scaler._growth_tracker)
+            watcher.rings.flush()
             if isinstance(part.scale_next, float):
                 watcher.attempt.notable |= part.was_set or part.scale_next != part.scale
         if self._watched.changed_settings():

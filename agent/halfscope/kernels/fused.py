@@ -26,6 +26,7 @@ NAMES: Mapping[torch.dtype, str] = {torch.float32: "float32", torch.float16: "fl
 """To what the kernels call them: of BF16 they take the bits. Wider ones have no kernel; FP8 is widened first."""
 _dtype = attrgetter("dtype")
 _NOTHING = nullcontext()
+_Grid = tuple[int, int, int]
 
 TABLES = 64
 """Of so many steps the addresses are kept: as many as the host may run ahead of the device."""
@@ -47,9 +48,9 @@ class DoneEvent(Protocol):
 class Tuning:
     """How the work is cut."""
 
-    squares_block: int = 2048
+    squares_block: int = 4096
     squares_warps: int = 4
-    sketch_block: int = 1024
+    sketch_block: int = 512
     sketch_warps: int = 4
     columns: int = 64
     num_pieces: int = 2048
@@ -87,6 +88,7 @@ class _Plan:
 class Work:
     """Gradients that the kernels can take."""
 
+    stream: int
     plan: _Plan
     addresses: torch.Tensor
 
@@ -129,6 +131,7 @@ class FusedPass:
         self._plans: dict[Any, _Plan] = {}
         self._tables: dict[tuple[int, int], _Tables] = {}
         self._work: dict[Any, Work] = {}
+        self._compiled: dict[tuple[str, torch.dtype | None, _Grid], Callable[..., Any]] = {}
 
     def prepare(self, parameters: Iterable[torch.Tensor], *, tried: bool = False) -> None:
         """Makes ready for gradients of these parameters: compiles and tries what their types need, and allocates.
@@ -156,8 +159,8 @@ class FusedPass:
         """The tables of some gradients, made and sent to the device if they are not there yet.
 
         Returns:
-            None where one of them is not a plain dense tensor of a type that is taken, or where the host is so far
-            ahead that no table is free.
+            None where one of them is not a plain dense tensor of a type that is taken, where some lie on another
+            device, or where the host is so far ahead that no table is free.
         """
         try:
             if not (_PLAIN.issuperset(map(type, grads)) and all(map(torch.Tensor.is_contiguous, grads))):
@@ -166,18 +169,21 @@ class FusedPass:
         except RuntimeError:
             return None  # a layout without strides, or without memory of its own
         key = self._stream(), addresses, tuple(map(torch.Tensor.numel, grads)), tuple(map(_dtype, grads))
-        return self._work.get(key) or self._new(key)
+        # Who lies at an address that was looked at lies where that was: one address space spans all devices.
+        return self._work.get(key) or self._new(key, grads)
 
     def norms(self, work: Work, out: torch.Tensor) -> None:
         """Queues the L2 norm of each gradient, into a float64 vector on the device."""
         plan, tuning = work.plan, self._tuning
         with self._here():
             for group in plan.groups:
-                self._kernels.squares[(group.num_pieces,)](
-                    work.addresses, group.pieces, group.squares,
-                    self.types[group.dtype], tuning.squares_block, num_warps=tuning.squares_warps,
+                self._launch(
+                    work.stream, "squares", group.dtype, (group.num_pieces, 1, 1), tuning.squares_warps,
+                    work.addresses, group.pieces, group.squares, self.types[group.dtype], tuning.squares_block,
                 )  # fmt: skip
-            self._kernels.norms[(plan.num_tensors,)](plan.squares, plan.bounds, out, _NORM_BLOCK)
+            self._launch(
+                work.stream, "norms", None, (plan.num_tensors, 1, 1), 4, plan.squares, plan.bounds, out, _NORM_BLOCK
+            )
 
     def sketch(self, work: Work, scale: torch.Tensor, out: torch.Tensor) -> None:
         """Queues a row of counts and moments for each gradient.
@@ -187,23 +193,46 @@ class FusedPass:
             out: int64 on the device, of shape (gradients, ROW_WIDTH).
         """
         plan, tuning = work.plan, self._tuning
-        grid = plan.num_tensors, -(-rows.NUM_COUNTS // tuning.columns) + 1
+        grid = plan.num_tensors, -(-rows.NUM_COUNTS // tuning.columns) + 1, 1
         with self._here():
             for group in plan.groups:
-                self._kernels.sketches[(group.num_pieces,)](
+                self._launch(
+                    work.stream, "sketches", group.dtype, (group.num_pieces, 1, 1), tuning.sketch_warps,
                     work.addresses, group.pieces, scale, group.rows, group.sums,
-                    self.types[group.dtype], tuning.sketch_block, num_warps=tuning.sketch_warps,
+                    self.types[group.dtype], tuning.sketch_block,
                 )  # fmt: skip
-            self._kernels.tensors[grid](
-                plan.rows, plan.sums, plan.bounds, scale, out, out.view(torch.float64), _ROWS, tuning.columns
-            )
+            self._launch(
+                work.stream, "tensors", None, grid, 4,
+                plan.rows, plan.sums, plan.bounds, scale, out, out.view(torch.float64), _ROWS, tuning.columns,
+            )  # fmt: skip
+
+    def _launch(
+        self, stream: int, name: str, dtype: torch.dtype | None, grid: _Grid, num_warps: int, *arguments: Any
+    ) -> None:
+        """Runs a kernel. What was compiled at its first launch is called at once: what Triton does to find that again
+        takes several times as long as the launch, and nothing but the type that is read makes a difference here."""
+        key = name, dtype, grid
+        compiled = self._compiled.get(key)
+        if compiled is not None:
+            compiled(*arguments, stream=stream)
+            return
+        made = getattr(self._kernels, name)[grid](*arguments, num_warps=num_warps)
+        # The interpreter compiles nothing; and for AMD's devices a kernel depends on more than it is given here.
+        if hasattr(made, "__getitem__") and torch.version.hip is None:
+            self._compiled[key] = made[grid]
 
     def _on_device(self) -> AbstractContextManager[Any]:
         return _NOTHING if torch.cuda.current_device() == self.device.index else torch.cuda.device(self.device)
 
-    def _new(self, key: tuple[int, tuple[int, ...], tuple[int, ...], tuple[torch.dtype, ...]]) -> Work | None:
+    def _new(
+        self,
+        key: tuple[int, tuple[int, ...], tuple[int, ...], tuple[torch.dtype, ...]],
+        grads: Sequence[torch.Tensor],
+    ) -> Work | None:
         stream, addresses, sizes, dtypes = key
         if not addresses or not self.types.keys() >= set(dtypes):
+            return None
+        if any(grad.device != self.device for grad in grads):
             return None
         with self._here():
             plan = self._plan(stream, sizes, dtypes)
@@ -212,7 +241,7 @@ class FusedPass:
             return None
         table, former = placed
         self._work.pop(former, None)
-        work = self._work[key] = Work(plan, table)
+        work = self._work[key] = Work(stream, plan, table)
         return work
 
     def _tables_for(self, stream: int, num_tensors: int) -> _Tables:
@@ -229,6 +258,7 @@ class FusedPass:
                 # A training that has ever other gradients: what was kept for it is of no use.
                 self._plans.clear()
                 self._work.clear()
+                self._compiled.clear()
             plan = self._plans[stream, sizes, dtypes] = self._cut(sizes, dtypes)
         return plan
 
@@ -278,9 +308,12 @@ class FusedPass:
         if work is None:
             return f"an example of {dtype} was not taken; expected tables for {len(tensors)} tensors"
         norms = torch.empty(len(tensors), dtype=torch.float64, device=self.device)
-        self.norms(work, norms)
         out = torch.empty((len(tensors), rows.ROW_WIDTH), dtype=torch.int64, device=self.device)
-        self.sketch(work, torch.full((), 3.0, device=self.device), out)
+        for _ in range(2):  # the first launch compiles; what counts is how all others go
+            norms.fill_(-1.0)
+            out.fill_(-1)
+            self.norms(work, norms)
+            self.sketch(work, torch.full((), 3.0, device=self.device), out)
         sketches = rows.decode(out.cpu().numpy())
         expected = ArraySketcher()(arrays, 3.0)
         with np.errstate(invalid="ignore"):

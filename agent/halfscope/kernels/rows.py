@@ -17,9 +17,9 @@ from halfscope.sketch import Sketch
 
 NUM_FIELDS = 256
 """The first columns: elements by FP32 exponent field, less one where the scale's mantissa takes them down to the next
-power of two. The last of them holds what has no such field: zeros, subnormals, NaN, infinities."""
+power of two. The last of them is always 0: no finite number has it."""
 NUM_SUBNORMAL = 32
-"""Then subnormals by exponent from LOWEST. The last of them holds all others."""
+"""Then subnormals by exponent from LOWEST. The last of them is always 0."""
 KINDS = NUM_FIELDS + NUM_SUBNORMAL
 """Then zeros, NaN, infinity, minus infinity."""
 NUM_COUNTS = KINDS + 4

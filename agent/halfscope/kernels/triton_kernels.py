@@ -148,8 +148,10 @@ def sketches(addresses, pieces, scale, rows, sums, DTYPE: tl.constexpr, BLOCK: t
     if least <= _MANTISSA:
         below = _subnormal(start, count, scale_mantissa, DTYPE, BLOCK)
     row = rows + tl.program_id(0).to(tl.int64) * _PIECE
-    tl.store(row + tl.arange(0, _FIELDS), counts)
-    tl.store(row + _FIELDS + tl.arange(0, _SUBNORMAL), below)
+    # In the last of either lies what has no place in it, and how much of that there is depends on the blocks.
+    tl.store(row + tl.arange(0, _FIELDS), tl.where(tl.arange(0, _FIELDS) < _FIELDS - 1, counts, 0))
+    place = tl.arange(0, _SUBNORMAL)
+    tl.store(row + _FIELDS + place, tl.where(place < _SUBNORMAL - 1, below, 0))
     tl.store(row + _KINDS, tl.sum(kinds & 0xFFFF, 0))
     tl.store(row + _KINDS + 1, tl.sum((kinds >> 16) & 0xFFFF, 0))
     tl.store(row + _KINDS + 2, tl.sum(infinities & 0xFFFF, 0))

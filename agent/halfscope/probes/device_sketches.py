@@ -147,8 +147,8 @@ class DeviceSketcher:
         self._free.append(frame)
 
     def _record_event(self) -> DoneEvent:
-        event = ArrivalEvent()  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(self.device))
+        event = ArrivalEvent(self.device)
+        event.record()
         return event
 
 
