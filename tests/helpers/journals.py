@@ -25,9 +25,8 @@ NAMES = ("n", "zeros", "nan", "pos_inf", "neg_inf", "sum", "sumsq", "absmax", "a
 
 def payloads(directory: Path) -> list[list[bytes]]:
     """The records of every stream below a directory, oldest first."""
-    found = []
-    for place in find_streams(directory):
-        found.append([bytes(entry.payload) for entry in JournalReader(place).read(final=True)])
+    places = find_streams(directory)
+    found = [[bytes(entry.payload) for entry in JournalReader(place).read(final=True)] for place in places]
     return sorted(found, key=lambda records: next(r.time_us for r in map(decode_record, records) if type(r) is Start))
 
 

@@ -101,17 +101,15 @@ class Block:
 
     @cached_property
     def rows(self) -> tuple[Ints, Ints]:
-        """Every step that has a row, and its time."""
+        """Every step that has a row, and its time; then those that will have none."""
+        step, time_us = self._rows()
+        if self.extra_step is None or self.extra_us is None:
+            return step, time_us
+        return np.concatenate((step, self.extra_step)), np.concatenate((time_us, self.extra_us))
+
+    def _rows(self) -> tuple[Ints, Ints]:
         if not self.columns:
-            nothing = np.empty(0, np.int64)
-            return (
-                (nothing, nothing)
-                if self.extra_step is None or self.extra_us is None
-                else (
-                    self.extra_step,
-                    self.extra_us,
-                )
-            )
+            return np.empty(0, np.int64), np.empty(0, np.int64)
         longest = max(self.columns, key=lambda column: column.step.size)
         others = [c for c in self.columns if c is not longest and not _lies_in(c.step, longest.step)]
         if not others:

@@ -17,6 +17,7 @@ import numpy as np
 from halfscope_server.alerts.aggregations import aggregations
 from halfscope_server.alerts.aggregations.base import Shape, full_from
 from halfscope_server.alerts.machine import Change, Floats, Ints, Judged, Levels, Machine
+from halfscope_server.alerts.metrics import find
 from halfscope_server.alerts.rule import Rule
 from halfscope_server.alerts.scope import layer_mask
 
@@ -73,6 +74,9 @@ class Node:
         self._shape = Shape(window=length, by_time=by_time, argument=argument, reference=reference)
         self._aggregator = aggregation.make(self._shape)
         self._needs_window = aggregation.needs_window
+        metric = find(rule.metric)
+        self._is_signal = metric is not None and metric.aggregations == ("last",)
+        """Told by events, which stand at the step of the newest row there is: both count."""
         self.labels = labels
         self.rules: list[RuleOnNode] = []
         self.by_layer = by_layer
@@ -100,7 +104,7 @@ class Node:
         """
         if step_N[0] <= self._last_step or (step_N.size > 1 and not (step_N[1:] > step_N[:-1]).all()):
             newest = np.maximum.accumulate(np.concatenate(([self._last_step], step_N)))
-            keep = newest[1:] > newest[:-1]
+            keep = step_N >= newest[:-1] if self._is_signal else newest[1:] > newest[:-1]
             step_N, time_N, value_NG = step_N[keep], time_N[keep], value_NG[keep]
             if not step_N.size:
                 return
@@ -142,7 +146,8 @@ class Node:
                 continue
             judged = everything if on.judges_early else whole
             if judged.step.size:
-                yield from self._advance(on, "", judged, 0 if on.judges_early else full, everything, attempt)
+                first = everything.step.size - judged.step.size
+                yield from self._advance(on, "", judged, range(first, everything.step.size), everything, attempt)
         self._remember(step_N, value_N, MAX_EVIDENCE)
 
     def _judge_layers(
@@ -150,31 +155,26 @@ class Node:
     ) -> Iterator[Happened]:
         for on in self.rules:
             from_ = 0 if on.judges_early else full
-            mask = on.mask(names)
-            signed = np.where(np.isnan(value_NL) | ~mask, -np.inf, value_NL * on.levels.sign)[from_:]
-            if not signed.size:
-                continue
+            signed = np.where(np.isnan(value_NL) | ~on.mask(names), -np.inf, value_NL * on.levels.sign)
             if not on.by_layer:
-                yield from self._judge_worst(on, step_N[from_:], time_N[from_:], signed, attempt)
+                yield from self._judge_worst(on, step_N, time_N, signed, from_, attempt)
                 continue
-            crossed = np.flatnonzero((signed > on.levels.fire).any(axis=0))
+            crossed = np.flatnonzero((signed[from_:] > on.levels.fire).any(axis=0))
             concerned = dict.fromkeys([*on.machines, *(names[at] for at in crossed.tolist())])
             for name in concerned:
-                column = value_NL[from_:, names.index(name)]
-                yield from self._advance_column(on, name, step_N[from_:], time_N[from_:], column, attempt)
+                column = Judged(step_N, time_N, value_NL[:, names.index(name)])
+                yield from self._advance_column(on, name, column, from_, attempt)
         self._remember(step_N, value_NL, MAX_LAYER_EVIDENCE)
 
     def _judge_worst(
-        self, on: RuleOnNode, step_N: Ints, time_N: Ints, signed_NL: Floats, attempt: int
+        self, on: RuleOnNode, step_N: Ints, time_N: Ints, signed_NL: Floats, from_: int, attempt: int
     ) -> Iterator[Happened]:
         """One alert for all layers, of the worst of them in each step."""
         worst = signed_NL.max(axis=1, initial=-np.inf)
-        if not on.machines and not (worst > on.levels.fire).any():
+        if not on.machines and not (worst[from_:] > on.levels.fire).any():
             return
-        there = np.flatnonzero(np.isfinite(worst))
-        column = np.full(step_N.size, np.nan)
-        column[there] = worst[there] * on.levels.sign
-        for happened in self._advance_column(on, "", step_N, time_N, column, attempt):
+        value = np.where(np.isneginf(worst), np.nan, worst * on.levels.sign)
+        for happened in self._advance_column(on, "", Judged(step_N, time_N, value), from_, attempt):
             machine = happened[2]
             if happened[3] in ("fired", "pending"):
                 row = signed_NL[np.searchsorted(step_N, machine.last_step)]
@@ -183,40 +183,42 @@ class Node:
             yield happened
 
     def _advance_column(
-        self, on: RuleOnNode, layer: str, step_N: Ints, time_N: Ints, value_N: Floats, attempt: int
+        self, on: RuleOnNode, layer: str, column: Judged, from_: int, attempt: int
     ) -> Iterator[Happened]:
-        there = ~np.isnan(value_N)
-        judged = Judged(step_N[there], time_N[there], value_N[there])
-        if judged.step.size:
-            yield from self._advance(on, layer, judged, 0, judged, attempt)
+        """Judge what a column has from a place on; NaN: nothing."""
+        places = from_ + np.flatnonzero(~np.isnan(column.value[from_:]))
+        if places.size:
+            judged = Judged(column.step[places], column.time_us[places], column.value[places])
+            yield from self._advance(on, layer, judged, places, column, attempt)
 
     def _advance(
-        self, on: RuleOnNode, layer: str, judged: Judged, skipped: int, everything: Judged, attempt: int
+        self, on: RuleOnNode, layer: str, judged: Judged, places: Ints | range, everything: Judged, attempt: int
     ) -> Iterator[Happened]:
+        """
+        Args:
+            places: where the judged numbers are among all.
+        """
         machine = on.machines.pop(layer, None) or Machine()
         rule = on.rule
         for change, at in machine.advance(judged, on.levels, rule.hold, rule.keep_firing, attempt):
             if change == "fired":
-                machine.evidence = self._evidence(on, layer, everything, skipped + at)
+                machine.evidence = self._evidence(on, layer, everything, int(places[at]))
             yield on, layer, machine, change
         if machine.phase != "idle":
             on.machines[layer] = machine
 
-    def _evidence(self, on: RuleOnNode, layer: str, judged: Judged, at: int) -> dict[str, Any]:
-        """The numbers up to the firing."""
+    def _evidence(self, on: RuleOnNode, layer: str, column: Judged, at: int) -> dict[str, Any]:
+        """The numbers up to the firing: of so many samples, those that there are."""
         limit = MAX_LAYER_EVIDENCE if self.by_layer else MAX_EVIDENCE
-        steps, values = [judged.step[: at + 1]], [judged.value[: at + 1]]
+        steps, values = [column.step[: at + 1]], [column.value[: at + 1]]
         for step, value in reversed(self._recent):
             if sum(part.size for part in steps) >= limit:
                 break
-            one = self._of_layer(on, layer, value)
-            there = ~np.isnan(one)
-            steps.insert(0, step[there])
-            values.insert(0, one[there])
-        return {
-            "step": np.concatenate(steps)[-limit:].tolist(),
-            "value": np.concatenate(values)[-limit:].tolist(),
-        }
+            steps.insert(0, step)
+            values.insert(0, self._of_layer(on, layer, value))
+        value = np.concatenate(values)[-limit:]
+        there = ~np.isnan(value)
+        return {"step": np.concatenate(steps)[-limit:][there].tolist(), "value": value[there].tolist()}
 
     def _of_layer(self, on: RuleOnNode, layer: str, value: Floats) -> Floats:
         if not self.by_layer:

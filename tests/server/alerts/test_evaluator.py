@@ -8,19 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from halfscope_server.alerts.evaluator import RunEvaluator
 from halfscope_server.alerts.rule import Rule, Scope, Span
 from halfscope_server.store.types import EpisodeRow
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.records import (
-    Records,
-    Row,
-    cut,
-    evaluate,
-    values,
-    whole,
-)
+from tests.helpers.records import Records, Row, Version, cut, evaluate, run_row, server_event, values, whole
 from tests.server.alerts import brute
 
 AGGREGATIONS = (
@@ -73,7 +67,7 @@ def rules(draw: st.DrawFn) -> Rule:
 
 
 @st.composite
-def streams(draw: st.DrawFn, longest: int = 260) -> list[Records]:
+def streams(draw: st.DrawFn, longest: int = 180) -> list[Records]:
     """A run of one or two ranks and one or two starts."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     num_ranks, num_attempts = draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 2), (2, 2)]))
@@ -131,12 +125,14 @@ def _same(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> None
         assert one[5:7] == pytest.approx(other[5:7], rel=1e-9, abs=1e-12)
 
 
+@settings(max_examples=60)
 @given(streams(), rules())
 def test_the_engine_agrees_with_a_plain_reading(records: list[Records], rule: Rule) -> None:
     """Random rules on random runs: the same episodes at the same steps with the same values."""
     _same(_told(evaluate(whole(records), [rule])), _expected(brute.episodes(records, rule)))
 
 
+@settings(max_examples=12)
 @given(streams(), st.lists(rules(), min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_any_cut_and_any_restart_give_the_same_episodes(
     records: list[Records], several: list[Rule], rng: random.Random
@@ -146,3 +142,136 @@ def test_any_cut_and_any_restart_give_the_same_episodes(
     at_once = evaluate(whole(records), some)
     assert evaluate(cut(records, rng, longest=1), some) == at_once
     assert evaluate(cut(records, rng), some, restart=rng) == at_once
+
+
+def _rows_of(losses: list[float], first: int = 0) -> list[Row]:
+    steps = enumerate(losses, first)
+    return [Row(step, step * 10_000, values({"opt.steps": float(step), "loss": loss})) for step, loss in steps]
+
+
+HIGH = Rule(id="high", name="High loss", metric="loss", threshold=1.0, message="{run}: {value} at {step}, {unknown}")
+
+
+def test_an_episode_says_what_happened() -> None:
+    """Its row holds the group, the steps, the values, the sentence and the evidence."""
+    records = Records(_rows_of([0.0, 3.0, 2.0, 0.0]))
+    (episode,) = evaluate(whole([records]), [HIGH])
+    assert (episode.rule_id, episode.rule_version, episode.run_id, episode.attempt) == ("high", 1, "run1", 0)
+    assert (episode.state, episode.resolution, episode.text) == (
+        "resolved",
+        "cleared",
+        "fp16-digits: 3 at 1, {unknown}",
+    )
+    assert (episode.first_step, episode.fired_step, episode.last_step, episode.resolved_step) == (1, 1, 2, 3)
+    assert (episode.fired_us, episode.resolved_us, episode.value, episode.worst) == (10_000, 30_000, 3.0, 3.0)
+    assert episode.evidence == {"step": [0, 1], "value": [0.0, 3.0]}
+
+
+def test_a_number_that_is_none_changes_nothing() -> None:
+    """NaN and Inf neither fire nor resolve, and enter no mean."""
+    losses = [0.0, math.inf, 2.0, math.nan, -math.inf, 2.0, math.nan, 0.0]
+    (episode,) = evaluate(whole([Records(_rows_of(losses))]), [HIGH])
+    assert (episode.fired_step, episode.last_step, episode.resolved_step) == (2, 5, 7)
+
+
+def test_windows_begin_anew_with_the_training_and_alerts_go_on() -> None:
+    """A restart empties the mean; what fired before it is cleared by a full window after it."""
+    rule = Rule(id="mean", name="Mean", metric="loss", aggregation="mean", window=Span(steps=4), threshold=1.0)
+    before, after = Records(_rows_of([2.0] * 6)), Records(_rows_of([0.0] * 6, first=2), attempt=1)
+    (episode,) = evaluate(whole([before, after]), [rule])
+    assert (episode.fired_step, episode.attempt, episode.resolved_step) == (3, 0, 5)
+    old = [[after.update(0, 6)], [before.update(0, 6)]]
+    assert evaluate(old, [rule]) == []
+
+
+def test_a_rule_that_changes_or_goes_ends_its_episodes() -> None:
+    """What fired under it is over; a new version begins with the next data."""
+    records = Records(_rows_of([3.0] * 10))
+    evaluator = RunEvaluator(run_row(), [(Version("high"), HIGH)])
+    (fired,) = evaluator.feed([records.update(0, 5)])
+    higher = HIGH.model_copy(update={"threshold": 2.0})
+    (over,) = evaluator.set_rules([(Version("high", 2), higher)])
+    assert (over.episode_id, over.state, over.resolution) == (fired.episode_id, "resolved", "rule changed")
+    (again,) = evaluator.feed([records.update(5, 10)])
+    assert (again.rule_version, again.fired_step, again.threshold) == (2, 5, 2.0)
+    state = evaluator.state()
+    gone = RunEvaluator(run_row(), [], state=state)
+    assert [(e.episode_id, e.resolution) for e in gone.feed([])] == [(again.episode_id, "rule deleted")]
+    elsewhere = higher.model_copy(update={"scope": Scope(projects=["other"])})
+    moved = RunEvaluator(run_row(), [(Version("high", 2), elsewhere)], state=state)
+    assert [(e.episode_id, e.resolution) for e in moved.feed([])] == [(again.episode_id, "rule changed")]
+
+
+def test_another_rule_does_not_disturb_those_that_go_on() -> None:
+    """Windows, pending ones and ids stay when a rule is added in the middle."""
+    records = Records(_rows_of([0.5] * 5 + [3.0] * 10))
+    held = HIGH.model_copy(update={"id": "held", "hold": Span(steps=6)})
+    evaluator = RunEvaluator(run_row(), [(Version("held"), held)])
+    told = {e.episode_id: e for e in evaluator.feed([records.update(0, 8)])}
+    assert [e.state for e in told.values()] == ["pending"]
+    assert evaluator.set_rules([(Version("held"), held), (Version("high"), HIGH)]) == []
+    told |= {e.episode_id: e for e in evaluator.feed([records.update(8, 15)])}
+    assert sorted((e.rule_id, e.first_step, e.fired_step) for e in told.values()) == [("held", 5, 11), ("high", 8, 8)]
+    assert evaluate(whole([records]), [held])[0].episode_id in told
+
+
+def test_a_state_that_cannot_be_read_begins_anew() -> None:
+    """Bytes of another version, or damaged ones, are no error."""
+    for state in (b"", b"nonsense", RunEvaluator(run_row(), []).state()[:-3]):
+        evaluator = RunEvaluator(run_row(), [(Version("high"), HIGH)], state=state)
+        assert len(evaluator.feed([Records(_rows_of([3.0])).update(0, 1)])) == 1
+
+
+def test_a_rank_that_is_lost_holds_nobody_back() -> None:
+    """A step is judged when every rank that is there has passed it."""
+    rule = Rule(id="high", name="High", metric="loss", threshold=1.0)
+    one, two = Records(_rows_of([0.0, 0.0, 3.0, 3.0])), Records(_rows_of([0.0, 0.0, 3.0]), rank=1)
+    evaluator = RunEvaluator(run_row(), [(Version("high"), rule)])
+    assert evaluator.feed([one.update(0, 4), two.update(0, 2)]) == []
+    lost = Records([], rank=1, ended="lost_contact").update(0, 0)
+    (fired,) = evaluator.feed([lost])
+    assert (fired.fired_step, evaluator.progress()[0].last_step) == (2, 3)
+    other = RunEvaluator(run_row(), [(Version("high"), rule)])
+    other.feed([one.update(0, 4), two.update(0, 2)])
+    (same,) = other.feed([two.update(2, 3)])
+    assert same.fired_step == 2
+
+
+def test_a_baseline_that_is_missing_is_told() -> None:
+    """The rule judges nothing, and says why."""
+    rule = HIGH.model_copy(update={"aggregation": "ratio", "baseline": "run9", "window": Span(steps=2)})
+    evaluator = RunEvaluator(run_row(), [(Version("high"), rule)])
+    assert evaluator.feed([Records(_rows_of([3.0] * 9)).update(0, 9)]) == []
+    assert "run9" in evaluator.errors["high"]
+    assert len(evaluate(whole([Records(_rows_of([3.0] * 9))]), [rule], baseline=2.0)) == 1
+
+
+def test_what_is_needed_is_what_the_rules_look_at() -> None:
+    """Series, events and frames of the rules that look at this run, and the series that rows are counted by."""
+    rules = [HIGH, Rule(id="nan", name="n", metric="nan_rate", threshold=0.1)]
+    wanted = RunEvaluator(run_row(), [(Version(rule.id), rule) for rule in rules]).inputs()
+    assert wanted.series == {"loss", "opt.steps"}
+    assert wanted.events == {"skip", "loss_nonfinite", "nonfinite_applied"}
+    assert not wanted.frames
+    off = HIGH.model_copy(update={"enabled": False})
+    assert RunEvaluator(run_row(), [(Version("high"), off)]).inputs().series == {"opt.steps"}
+
+
+def test_the_last_step_before_a_crash_is_judged_without_its_row() -> None:
+    """An event of a step whose row never came still counts."""
+    rule = Rule(id="nan", name="n", metric="nonfinite_rate.applied", threshold=0)
+    records = Records(_rows_of([1.0] * 3), ended="killed")
+    late = Row(3, 30_000, {}, [("nonfinite_applied", "critical", {})])
+    records.rows.append(late)
+    (episode,) = evaluate(whole([records]), [rule])
+    assert (episode.first_step, episode.resolution) == (3, "run ended")
+
+
+def test_server_events_of_an_older_start_are_old() -> None:
+    """Silence that was noted before a restart says nothing about what came after it."""
+    rule = Rule(id="quiet", name="q", metric="no_data", threshold=0)
+    before, after = Records(_rows_of([1.0] * 5)), Records(_rows_of([1.0] * 5), attempt=1)
+    groups = [[before.update(0, 5)], [after.update(0, 5)], [server_event("lost_contact", 4)]]
+    assert evaluate(groups, [rule]) == []
+    (episode,) = evaluate([*groups[:2], [server_event("lost_contact", 4, attempt=1)]], [rule])
+    assert (episode.state, episode.fired_step, episode.attempt) == ("firing", 4, 1)

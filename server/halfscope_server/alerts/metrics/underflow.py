@@ -139,7 +139,9 @@ class _Underflow(_Frames):
         near = cells["subnormal"].astype(np.int64) + cells["flushed"]
         rows = (cells["zeros"], cells["n"], nonzero, near)
         spread = [self._spread(row.astype(np.int64), present, places, 0) for row in rows]
-        self._keep(spread, self._spread(scale, present, places, np.nan))
+        # Of layers that are not in it the scale matters to nobody: as one for all it is dealt with quicker.
+        usual = float(scale[present][0]) if present.any() else np.nan
+        self._keep(spread, self._spread(scale, present, places, usual))
         return self._measured(self._spread(present, present, places, False))
 
     def _keep(self, rows: Sequence[NDArray[np.int64]], scale: Floats) -> None:
@@ -148,8 +150,11 @@ class _Underflow(_Frames):
             if kept.shape[1] < row.size:
                 kept = np.pad(kept, ((0, 0), (0, row.size - kept.shape[1])))
             self._kept[name] = np.concatenate((kept, row[None]))
-        kept_scale = np.pad(self._scale, ((0, 0), (0, scale.size - self._scale.shape[1])), constant_values=np.nan)
-        self._scale = np.concatenate((kept_scale, scale[None]))
+        if self._scale.shape[1] < scale.size:
+            missing = scale.size - self._scale.shape[1]
+            usual = self._scale[:, :1] if self._scale.size else np.empty((0, 1))
+            self._scale = np.concatenate((self._scale, np.repeat(usual, missing, axis=1)), axis=1)
+        self._scale = np.concatenate((self._scale, scale[None]))
         if len(self._scale) > MAX_FRAMES + SPARE_FRAMES:
             self._clear_out()
 
@@ -178,7 +183,9 @@ class _Underflow(_Frames):
         if not at.size:
             return share
         # All layers, also those that are not asked about: whether the whole model was silent is one of the rules.
-        full = structural_zeros(zeros=zeros, n=n, nonzero=nonzero, near_floor=near, scale=self._scale)[-1]
+        is_one = np.array_equal(self._scale, np.broadcast_to(self._scale[:, :1], self._scale.shape), equal_nan=True)
+        scale = self._scale[:, 0] if is_one else self._scale
+        full = structural_zeros(zeros=zeros, n=n, nonzero=nonzero, near_floor=near, scale=scale)[-1]
         lost, of = np.maximum(zeros[-1] - full, 0.0), n[-1] - full
         share[at] = np.where(np.isnan(full[at]), np.nan, np.where(of[at] > 0, lost[at] / np.maximum(of[at], 1.0), 0.0))
         return share
