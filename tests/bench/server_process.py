@@ -30,13 +30,18 @@ class Server:
 
 
 @contextmanager
-def serving(home: Path | None = None) -> Iterator[Server]:
-    """A server; on a given home it goes on with the database there, and the home is left."""
+def serving(home: Path | None = None, **settings: str) -> Iterator[Server]:
+    """A server; on a given home it goes on with the database there, and the home is left.
+
+    Args:
+        home: None: one of its own.
+        settings: environment variables on top.
+    """
     with tempfile.TemporaryDirectory(prefix="halfscope-bench-", ignore_cleanup_errors=True) as folder:
         base = Path(folder) if home is None else home
         log_path = base / "server.log"
         environment = {key: value for key, value in os.environ.items() if not key.startswith("HALFSCOPE_")}
-        environment["HALFSCOPE_HOME"] = str(base)
+        environment |= {"HALFSCOPE_HOME": str(base), **settings}
         with log_path.open("w") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "halfscope", "serve", "--no-browser", "--port", "0"],

@@ -20,12 +20,13 @@ import numpy as np
 from halfscope_server.alerts.evaluator import RunEvaluator
 from halfscope_server.alerts.packing import unpack
 from halfscope_server.alerts.rule import Rule
+from halfscope_server.alerts.scope import covers
 from halfscope_server.errors import Unavailable
 from halfscope_server.store.pulses import Pulse
 from halfscope_server.store.store import Store
 from halfscope_server.store.types import EpisodeRow, RuleRow, RunRow, SeriesRow
 from halfscope_server.store.update_types import StreamCursor, Update
-from halfscope_server.store.updates import Brought, of_commits
+from halfscope_server.store.updates import Brought, of_commits, sketched
 
 log = logging.getLogger(__name__)
 
@@ -89,11 +90,12 @@ class Followed:
         """Open episodes as they were last saved."""
         held = self._alerts.alert_state(run.run_id)
         envelope, self.version = (None, 0) if held is None else (_opened(held[0]), held[1])
-        now = {(row.rule_id, row.version) for row, _ in rules}
-        if envelope is not None and now.isdisjoint(envelope.rules) and not self.known:
+        self._rules, self._broken = rules, broken
+        self._looking = self._versions()
+        if envelope is not None and set(self._looking).isdisjoint(envelope.rules) and not self.known:
             envelope = None  # of other rules, long ago: these begin now
         self._cursors = (
-            self._begin(rules)
+            self._begin()
             if envelope is None
             else {
                 stream: StreamCursor(next=at[0], last_step=at[1], steps=at[2], frame_step=at[3])
@@ -101,12 +103,13 @@ class Followed:
             }
         )
         self.gap_us = 0 if envelope is None else envelope.gap_us
-        self._rules, self._broken = rules, broken
         engine = None if envelope is None else envelope.engine
         is_lost = engine is None or unpack(engine) is None
         self._evaluator = RunEvaluator(run, self._whole(), state=engine, baseline=baseline)
         self._wanted = self._evaluator.inputs()
         self._series: Mapping[int, SeriesRow] = {}
+        self._layers: Mapping[int, str] = {}
+        """Names by id."""
         self._changed: dict[str, EpisodeRow] = {}
         self.is_behind = True
         """There may be something in the store that was not handed over."""
@@ -124,9 +127,14 @@ class Followed:
             self._close_forgotten()
         self._note_errors()
 
-    def _begin(self, rules: Rules) -> dict[str, StreamCursor]:
+    def _versions(self) -> list[tuple[str, int]]:
+        """Of the rules that look at this run."""
+        return [(row.rule_id, row.version) for row, rule in self._rules if covers(rule, self.run)]
+
+    def _begin(self) -> dict[str, StreamCursor]:
         """Where a run begins that was never evaluated: at its beginning; or now, where no rule is as old as the run."""
-        first_us = min((row.created_us for row, _ in rules), default=0)
+        looking = dict(self._looking)
+        first_us = min((row.created_us for row, _ in self._rules if row.rule_id in looking), default=0)
         pulse = self._alerts.pulses([self.run.run_id]).get(self.run.run_id)
         if pulse is None or self.run.created_us >= first_us:
             return {}
@@ -201,9 +209,11 @@ class Followed:
             self._read_run()
         cursor = self._cursors.get(stream, StreamCursor())
         step = of_commits(parts, cursor, self._wanted, self._series)
-        if self._wanted.frames and any(one.num_sketches for part in parts for one in part.decoded):
-            return self._alerts.with_frames(step)
-        return step
+        if not self._wanted.frames or not any(one.num_sketches for part in parts for one in part.decoded):
+            return step
+        if any(layer_id not in self._layers for layer_id in parts[-1].lids.values()):
+            self._layers = self._alerts.layer_names(self.run.run_id)
+        return sketched(parts, step, self._layers)
 
     def catch_up(self) -> int:
         """Read and evaluate what is behind the cursors; `is_behind` stays where there is more. Gives the number of
@@ -243,6 +253,7 @@ class Followed:
     def set_rules(self, rules: Rules, run: RunRow | None = None) -> None:
         """Go on with other rules, or a run that was renamed: what is new or changed begins with the next data."""
         self._rules, self.run = rules, run or self.run
+        self._looking = self._versions()
         self._note(self._evaluator.set_rules(self._whole(), self.run))
         self._note_errors()
         self._wanted = self._evaluator.inputs()
@@ -264,7 +275,7 @@ class Followed:
             stream: (at.next, at.last_step, dict(at.steps), at.frame_step) for stream, at in self._cursors.items()
         }
         envelope = _Envelope(
-            rules=[(row.rule_id, row.version) for row, _ in self._rules],
+            rules=self._looking,
             cursors=cursors,
             engine=self._evaluator.state(),
             gap_us=self.gap_us,
@@ -297,23 +308,30 @@ class Followed:
 
 
 def find_broken(followed: Callable[[Rules], Followed], rules: Rules) -> dict[tuple[str, int], str]:
-    """Which rules' evaluation fails, each tried alone from what was saved, and how.
+    """Which rules' evaluation fails, and how: found by halving, since it is mostly one.
 
     Args:
-        followed: makes the evaluation of these rules alone.
+        followed: makes an evaluation of some rules alone, from what was saved.
         rules: those to try.
     """
-    broken = {}
-    for row, rule in rules:
-        try:
-            alone = followed([(row, rule)])
-            while alone.is_behind:
-                alone.catch_up()
-        except Unavailable:
-            raise
-        except Exception as error:  # noqa: BLE001  (whatever a metric raises is the rule's; it is shown)
-            broken[row.rule_id, row.version] = f"{type(error).__name__}: {error}"
-    return broken
+    if (why := _failure(followed, rules)) is None:
+        return {}
+    if len(rules) == 1:
+        return {(row.rule_id, row.version): why for row, _ in rules}
+    middle = len(rules) // 2
+    return find_broken(followed, rules[:middle]) | find_broken(followed, rules[middle:])
+
+
+def _failure(followed: Callable[[Rules], Followed], rules: Rules) -> str | None:
+    try:
+        alone = followed(rules)
+        while alone.is_behind:
+            alone.catch_up()
+    except Unavailable:
+        raise
+    except Exception as error:  # noqa: BLE001  (whatever a metric raises is the rule's; it is shown)
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def _over(row: EpisodeRow, resolution: str) -> EpisodeRow:

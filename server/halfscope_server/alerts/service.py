@@ -124,6 +124,7 @@ class AlertService:
         self._thread = threading.Thread(target=self._work, name="halfscope-alerts", daemon=True)
         self._metrics = AlertMetrics()
         self._rules: list[tuple[RuleRow, Rule]] = []
+        self._rule_versions: list[tuple[str, int]] = []
         self._rules_stale = True
         self._followed: dict[str, Followed] = {}
         self._leads = False
@@ -212,7 +213,7 @@ class AlertService:
                 self._forget()
                 wait_s = RETRY_S
             cost_s = time.monotonic() - began_s
-            wait_s = max(wait_s, ROUND_S - cost_s, min(cost_s * (1 / BUSY_SHARE - 1), MAX_ROUND_S - cost_s))
+            wait_s = max(wait_s, pause_s(cost_s))
             with self._changed:
                 if self._changed.wait_for(lambda: self._stopping, wait_s):
                     return
@@ -281,11 +282,12 @@ class AlertService:
         return taken
 
     def _read_rules(self) -> None:
-        rows = self._alerts.rules()
-        if [(row.rule_id, row.version) for row in rows] == [(row.rule_id, row.version) for row, _ in self._rules]:
+        versions = self._alerts.rule_versions()
+        if versions == self._rule_versions:
             return
+        self._rule_versions = versions
         rules = []
-        for row in rows:
+        for row in self._alerts.rules():
             try:
                 rule = parse(row.body)
             except InvalidRule as error:
@@ -371,7 +373,7 @@ class AlertService:
         held = self._broken.get(run_id, {})
         left = [(row, rule) for row, rule in self._rules if (row.rule_id, row.version) not in held]
         alone = functools.partial(Followed, self._store, run, baseline=self._baseline) if run is not None else None
-        broken = {} if alone is None else find_broken(alone, left)
+        broken = {} if alone is None or not left else find_broken(alone, left)
         if broken:
             self._broken[run_id] = {**held, **broken}
             self.changed([run_id])
@@ -509,6 +511,11 @@ class AlertService:
             return row.muted_by != routing.TOO_LATE
         rule = next((rule for _, rule in self._rules if rule.id == row.rule_id), None)
         return rule is not None and rule.repeat_s is not None and row.acknowledged_us is None
+
+
+def pause_s(cost_s: float) -> float:
+    """How long nothing is evaluated after a round that took so long."""
+    return max(0.0, ROUND_S - cost_s, min(cost_s * (1 / BUSY_SHARE - 1), MAX_ROUND_S - cost_s))
 
 
 def _kept(before: EpisodeRow) -> dict[str, Any]:

@@ -69,6 +69,14 @@ class AlertStore:
             rows = connection.execute(sa.select(rule).where(rule.c.body.is_not(None)).order_by(rule.c.rule_id))
             return [_rule(row) for row in rows]
 
+    def rule_versions(self) -> list[tuple[str, int]]:
+        """(id, version) of all rules: whether any was changed."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                sa.select(rule.c.rule_id, rule.c.version).where(rule.c.body.is_not(None)).order_by(rule.c.rule_id)
+            )
+            return [(row[0], row[1]) for row in rows]
+
     def rule(self, rule_id: str) -> RuleRow | None:
         """One rule, or None: there is none, or it was deleted."""
         with self._reading() as connection:
@@ -235,9 +243,13 @@ class AlertStore:
         """An update with what was newly sketched in its stream."""
         if step[0].stream == SERVER_STREAM:
             return step
-        with self._reading() as connection:
-            names = {row.layer_id: row.name for row in layers.select(connection, step[0].run_id)}
+        names = self.layer_names(step[0].run_id)
         return updates.with_frames(step, self._frame_moments, names) if names else step
+
+    def layer_names(self, run_id: str) -> dict[int, str]:
+        """The names of a run's layers, by id."""
+        with self._reading() as connection:
+            return {row.layer_id: row.name for row in layers.select(connection, run_id)}
 
     def write_server_event(
         self, run_id: str, kind: str, severity: str, attributes: Mapping[str, Any], *, now_us: int

@@ -221,6 +221,7 @@ class Committer:
                 state=state,
                 decoded=plan.decoded,
                 sids=plan.sids,
+                lids=plan.lids,
                 next=plan.next,
                 ended=ended,
                 ended_us=ended_us,

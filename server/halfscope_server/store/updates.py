@@ -16,13 +16,17 @@ from halfscope.wire.messages import Points
 
 from halfscope_server.store import events, schema
 from halfscope_server.store.block import Block, Collector
+from halfscope_server.store.cells import COUNTS, FLOATS, of_records
 from halfscope_server.store.cursors import StreamState
+from halfscope_server.store.dense import Dense
 from halfscope_server.store.packing import unpack_axis, unpack_values
 from halfscope_server.store.records import Decoded, measured_of
 from halfscope_server.store.tails import sids_of
 from halfscope_server.store.types import SERVER_STREAM, EventRow, FrameMoments, SeriesRow
 from halfscope_server.store.update_types import Column, StreamCursor, Update, Wanted
 
+GRADIENTS = "grad"
+SENT = (*COUNTS, *FLOATS)
 CHUNKS_AT_ONCE = 4
 """Of one stream: 32,768 steps. Who is far behind reads several times."""
 
@@ -44,6 +48,7 @@ class Brought:
     """Of its fields only those are read that never change."""
     decoded: Sequence[Decoded]
     sids: Mapping[int, int]
+    lids: Mapping[int, int]
     next: int
     ended: str
     ended_us: int | None
@@ -102,6 +107,42 @@ def of_commits(
         end_us=last.ended_us,
     )
     return update, _moved(cursor, update)
+
+
+def sketched(brought: Sequence[Brought], step: Step, names: Mapping[int, str]) -> Step:
+    """The step with what these commits sketched of gradients, of the layers that they sketched.
+
+    Args:
+        brought: as for `of_commits`.
+        step: what that gave.
+        names: of the run's layers by id.
+    """
+    records = [
+        record for one in brought for decoded in one.decoded for record in decoded.sketches if record.of == GRADIENTS
+    ]
+    if not records:
+        return step
+    update, cursor = step
+    cells = of_records(records)
+    steps, first = np.unique(cells.step_R, return_index=True)
+    lids, column_C = np.unique(cells.lid_C, return_inverse=True)
+    dense = Dense(len(lids), cells.scale_R[first], SENT)
+    dense.put_cells(np.searchsorted(steps, cells.step_C), column_C, cells, bins=False)
+    layer_ids = tuple(brought[-1].lids[lid] for lid in lids.tolist())
+    moments = FrameMoments(
+        layer_ids=layer_ids,
+        step=steps,
+        time_us=cells.time_us_R[first],
+        rank=np.full(len(steps), update.rank, np.int32),
+        attempt=np.full(len(steps), update.attempt, np.int32),
+        scale=dense.scale,
+        present=dense.present,
+        point=dense.point,
+        maybe_clipped=dense.maybe_clipped,
+        columns={name: dense.column(name) for name in SENT},
+    )
+    update = replace(update, frames=moments, layer_names=[names.get(layer_id, "") for layer_id in layer_ids])
+    return update, replace(cursor, frame_step=max(cursor.frame_step, int(steps[-1])))
 
 
 def _event_rows(one: Brought, decoded: Decoded, kinds: frozenset[str]) -> list[dict[str, Any]]:

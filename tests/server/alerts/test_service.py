@@ -637,3 +637,23 @@ def test_a_server_that_was_down_does_not_call_that_a_stall(served: Served) -> No
     assert stalled(served) == []
     served.round(200.0)
     assert stalled(served) == [2]
+
+
+def test_a_run_that_is_not_heard_of_fires_until_it_is_back(served: Served) -> None:
+    """Contact lost is an event of the run; one that said that it ended is not missed."""
+    served.rules(Rule(id="no-data", name="No data", metric="no_data", threshold=0))
+    run, over = RunWriter(served.store), RunWriter(served.store, "over")
+    write(run, [0, 1, 2], [0.5] * 3)
+    write(over, [0, 1, 2], [0.5] * 3)
+    over.end("finished", 2)
+    for one in (run, over):
+        served.commit(one)
+    served.round()
+    served.now_us += 100 * SECOND_US
+    served.service.changed(served.store.mark_lost_contact(silent_since_us=served.now_us, now_us=served.now_us))
+    served.round()
+    assert [(row.run_id, row.state) for row in served.store.alerts.episodes()] == [("run1", "firing")]
+    write(run, [3], [0.5])
+    served.commit(run)
+    served.round()
+    assert [(row[0], row[4], row[5]) for row in served.episodes()] == [("no-data", "resolved", "cleared")]
