@@ -37,11 +37,11 @@ def _measure(quick: bool) -> Iterator[Measurement]:
     num_points = 100_000 if quick else NUM_POINTS
     with tempfile.TemporaryDirectory(prefix="halfscope-bench-") as folder:
         say(f"server.series_1m: storing a series of {num_points:,} points")
-        values = _loss(num_points)
+        values = loss_values(num_points)
         floor = _sqlite_rows(Path(folder) / "floor.db", values)
         store = Store.open(f"sqlite:///{Path(folder) / 'halfscope.db'}")
         try:
-            run_id = _stored(store, values)
+            run_id = store_series(store, values)
             times = in_turns(
                 {
                     "server.series_1m_ms": lambda: _chart(store, run_id),
@@ -84,7 +84,7 @@ def _points(store: Store, run_id: str, num_points: int) -> None:
     assert store.points(run_id, series.series_id).value.size == num_points
 
 
-def _loss(num_points: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def loss_values(num_points: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """A falling loss with float32 noise and a spike of one step."""
     noise = np.random.default_rng(5).normal(0.0, 0.05, num_points)
     loss = (2.0 / np.sqrt(1.0 + np.arange(num_points) / 1e3) + 0.3 + noise).astype(np.float32).astype(np.float64)
@@ -92,7 +92,7 @@ def _loss(num_points: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return loss
 
 
-def _stored(store: Store, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str:
+def store_series(store: Store, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str:
     """Commits the series as an agent would send it, and compacts until nothing is left to do."""
     run_id, now_us = new_run_id(), time.time_ns() // 1000
     welcome = store.grant(Hello(run_id, STREAM, StreamInfo(started_us=now_us)), now_us=now_us)
