@@ -18,6 +18,11 @@ from halfscope.send.fork import EVENT_KIND
 from halfscope.wire import messages
 from halfscope.wire.codec import decode_record
 from halfscope.wire.messages import End, Record
+from halfscope_server.alerts.aggregations import aggregations
+from halfscope_server.alerts.metrics import metrics
+from halfscope_server.alerts.presets import presets
+from halfscope_server.alerts.rule import Rule
+from halfscope_server.alerts.yaml import from_yaml
 from halfscope_server.cli import app as server_app
 from halfscope_server.query.kinds import KINDS
 from halfscope_server.settings import table
@@ -206,3 +211,31 @@ def test_journal_directory_is_where_the_pages_say(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("HALFSCOPE_DIR", raising=False)
     monkeypatch.setenv("HALFSCOPE_HOME", str(tmp_path))
     assert journal_directory() == tmp_path / "journals"
+
+
+# ---- alerts -------------------------------------------------------------------------------------
+
+
+def test_alerts_page_lists_what_rules_are_made_of() -> None:
+    """Every field of a rule, derived metric and aggregation with its own words; and no other."""
+    text = page("docs/alerts.md")
+    fields = re.findall(
+        r"`(\w+)`", "".join(re.findall(r"^\| (`[^|]+) \|", section(text, "## Rules").split("###")[0], re.M))
+    )
+    assert set(fields) == set(Rule.model_fields) - {"preset"}
+    assert first_cells(section(text, "### Derived metrics")) == list(metrics())
+    assert first_cells(section(text, "### Aggregations")) == list(aggregations())
+    for item in (*metrics().values(), *aggregations().values()):
+        assert item.text in text, item.id
+    example = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert example is not None
+    assert from_yaml(example[1]).problems == ()
+
+
+def test_alerts_page_lists_every_preset_with_its_sentence_and_reason() -> None:
+    """Threshold and why, as the page of rules shows them."""
+    rows = section(page("docs/alerts.md"), "### Presets")
+    assert first_cells(rows) == [preset.rule.id for preset in presets()]
+    for preset in presets():
+        row = f"| `{preset.rule.id}` | {preset.rule.severity} | {preset.sentence} | {preset.rule.reason} |"
+        assert row in rows

@@ -76,7 +76,8 @@ def value_words(rule: Rule, value: float | None) -> str:
 def sentence(rule: Rule) -> str:
     """`NaN/Inf rate, mean over 200 steps, above 1%, for 50 steps`."""
     parts = [f"{metric_title(rule.metric)}{_of_what(rule)}", *_aggregation_words(rule)]
-    parts.append(f"{_COMPARED[rule.comparison]} {value_words(rule, rule.threshold)}")
+    if not _is_plain_flag(rule):
+        parts.append(f"{_COMPARED[rule.comparison]} {value_words(rule, rule.threshold)}")
     if held := span_words(rule.hold):
         parts.append(f"for {held}")
     if rule.clear is not None and rule.clear != rule.threshold:
@@ -84,6 +85,13 @@ def sentence(rule: Rule) -> str:
     if kept := span_words(rule.keep_firing):
         parts.append(f"over after {kept} without")
     return ", ".join(parts)
+
+
+def _is_plain_flag(rule: Rule) -> bool:
+    """Whether it asks for nothing but that something is so: `loss is NaN or Inf`."""
+    metric = find(rule.metric)
+    plain = (rule.aggregation, rule.comparison, rule.threshold) == ("last", ">", 0)
+    return plain and metric is not None and metric.kind == "flag"
 
 
 def _of_what(rule: Rule) -> str:
