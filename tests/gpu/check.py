@@ -1,4 +1,4 @@
-"""`python tests/gpu/check.py`: what only a CUDA device can show, in under five minutes.
+"""`python tests/gpu/check.py`: what only a CUDA device can show, in under four minutes.
 
 1. Truth: 200 steps of FP16 autocast with overflows put in, on an unfused and a fused optimizer, clipped and not. Scale,
    next scale, skips, applied steps, gradient norms and sketches in the journal equal an independent reading taken
@@ -7,9 +7,10 @@
    mode; and where the unwatched step never waits, neither does the watched one, with that mode set to raise.
 3. Kernels: sketches and norms of gradients of every type and layout, count for count what NumPy finds.
 4. Graphs: 50 captures and replays of a watched step leave the weights bit for bit what they are unwatched.
-5. Cost: watched against unwatched steps of a mid-size transformer, in turns; without sketches, as by default, and
-   sketched at every step. Then what norms and frames take on the device and on the host, and other ways to cut the
-   work.
+5. Cost: watched against unwatched steps of a transformer that keeps the host busy, in turns: without sketches, as by
+   default, and sketched at every step; and with parts taken out (nothing from the device, no norms, no journal), to
+   tell what takes what. The same of a larger one that keeps the device busy. Then what norms and frames take on the
+   device and on the host, and other ways to cut the work.
 
 Prints `name value unit` lines as it goes, and exits with 0 when 1 to 4 hold; a part that raises is told of, and the
 next one runs. `--parts` names some of them. `--device cpu` runs the truth alone, to try the script.
@@ -19,7 +20,9 @@ Invariant: what is compared with halfscope's numbers never goes through halfscop
 from __future__ import annotations
 
 import argparse
+import gc
 import math
+import resource
 import statistics
 import sys
 import tempfile
@@ -354,72 +357,155 @@ def captured_training(num_captures: int, *, watched: bool) -> tuple[list[torch.T
 # ---- 5. cost ---------------------------------------------------------------------------------
 
 NEVER = 10**9
-ARMS: dict[str, int | None] = {"norm_only": NEVER, "offline": None, "every_step": 1}
-"""Of each watched copy the interval of sketches."""
 
 
-def measure_cost(rounds: int, turn_steps: int) -> Iterator[tuple[str, float, str]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One way to watch a copy of the model."""
+
+    every: int | None = NEVER
+    """Interval of sketches; None: the default."""
+    without: Callable[[halfscope.Run], None] | None = None
+    """Takes a part out of a run that has just begun, to see what that part costs."""
+
+
+def without_device(run: halfscope.Run) -> None:
+    """Hooks, events and rows alone: nothing is fetched from the device."""
+    rings = run._watcher.rings  # type: ignore[union-attr]
+    rings._make = lambda device, width: None
+    rings._rings.clear()
+    without_norms(run)
+
+
+def without_norms(run: halfscope.Run) -> None:
+    run._watcher._read = lambda *arguments: None  # type: ignore[union-attr]
+
+
+def without_journal(run: halfscope.Run) -> None:
+    run._recorder.row = lambda *arguments: None  # type: ignore[union-attr, method-assign]
+
+
+MIDDLE = {
+    "hooks_only": Arm(without=without_device),
+    "without_norms": Arm(without=without_norms),
+    "without_journal": Arm(without=without_journal),
+    "norm_only": Arm(),
+    "offline": Arm(every=None),
+    "every_step": Arm(every=1),
+}
+LARGE = {"norm_only": Arm(), "offline": Arm(every=None), "every_step": Arm(every=1)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What some steps took, each in the mean; seconds."""
+
+    wall: float
+    thread: float
+    """Processor time of the thread that trains."""
+    process: float
+    switches: float
+    """How often that thread was taken off its processor, because it waited or another was to run."""
+    collections: float
+    """Of Python's garbage."""
+    segments: float
+    """Of device memory, newly taken."""
+
+
+Step = Callable[[], torch.Tensor]
+Made = tuple[nn.Module, torch.optim.Optimizer, torch.amp.GradScaler, Step]
+
+
+def measure_cost(
+    prefix: str, make_step: Callable[[], Made], arms: dict[str, Arm], rounds: int, turn_steps: int
+) -> Iterator[tuple[str, float, str]]:
     """Milliseconds of an unwatched step; ratios of a second unwatched copy and of watched ones; and what watching takes
     of a step on the host: of the training thread, of the process, and by halfscope's own clock."""
     with tempfile.TemporaryDirectory() as folder:
-        calls: dict[str, Callable[[], object]] = {name: transformer_step()[3] for name in ("unwatched", "again")}
+        calls: dict[str, Callable[[], object]] = {name: make_step()[3] for name in ("unwatched", "again")}
         runs = {}
-        for name, every in ARMS.items():
-            model, optimizer, scaler, step = transformer_step()
+        for name, arm in arms.items():
+            model, optimizer, scaler, step = make_step()
             began = time.perf_counter()
-            runs[name] = halfscope.watch(model, optimizer, scaler, mode="offline", directory=folder, every=every)
-            yield f"gpu.transformer.{name}.watch_s", time.perf_counter() - began, "s"
+            runs[name] = halfscope.watch(model, optimizer, scaler, mode="offline", directory=folder, every=arm.every)
+            yield f"{prefix}.{name}.watch_s", time.perf_counter() - began, "s"
+            if arm.without is not None:
+                arm.without(runs[name])
             calls[name] = watched(runs[name], step)
-        if why := runs["offline"]._watcher.rings.stock_because:
+        if why := runs["norm_only"]._watcher.rings.stock_because:  # type: ignore[union-attr]
             print(f"# stock operations: {why}", flush=True)
-        times: dict[str, list[tuple[float, float, float]]] = {name: [] for name in calls}
+        turns: dict[str, list[Turn]] = {name: [] for name in calls}
         for call in calls.values():
             turn(call, 5)
-        own = {name: run._guard.own_ns for name, run in runs.items()}
+        own = {name: own_ns(run) for name, run in runs.items()}
         for number in range(rounds):
             for name in calls if number % 2 == 0 else reversed(calls):
-                times[name].append(turn(calls[name], turn_steps))
-        num_steps = rounds * turn_steps
+                turns[name].append(turn(calls[name], turn_steps))
         for name, run in runs.items():
-            yield f"gpu.transformer.{name}.own_us", (run._guard.own_ns - own[name]) / num_steps / 1e3, "us"
+            yield f"{prefix}.{name}.own_us", (own_ns(run) - own[name]) / (rounds * turn_steps) / 1e3, "us"
+            for probe, failures in run._guard.failures.items():  # type: ignore[union-attr]
+                print(f"# {prefix}.{name}: {probe} failed {failures} times", flush=True)
             run.finish()
-    base = times["unwatched"]
-    yield "gpu.transformer.unwatched.step_ms", statistics.median(wall for wall, *_ in base) * 1e3, "ms"
-    for name in ("again", *ARMS):
-        pairs = list(zip(times[name], base, strict=True))
-        yield f"gpu.transformer.{name}.ratio", statistics.median(mine[0] / other[0] for mine, other in pairs), "ratio"
-        for at, kind in ((1, "thread"), (2, "process")):
-            extra = statistics.median(mine[at] - other[at] for mine, other in pairs)
-            yield f"gpu.transformer.{name}.{kind}_us", extra * 1e6, "us"
+    base = turns["unwatched"]
+    yield f"{prefix}.unwatched.step_ms", statistics.median(each.wall for each in base) * 1e3, "ms"
+    yield f"{prefix}.unwatched.thread_ms", statistics.median(each.thread for each in base) * 1e3, "ms"
+    for name in ("again", *arms):
+        pairs = list(zip(turns[name], base, strict=True))
+        yield f"{prefix}.{name}.ratio", statistics.median(mine.wall / other.wall for mine, other in pairs), "ratio"
+        for kind in ("wall", "thread", "process"):
+            extra = statistics.median(getattr(mine, kind) - getattr(other, kind) for mine, other in pairs)
+            yield f"{prefix}.{name}.{kind}_us", extra * 1e6, "us"
+        for kind in ("switches", "collections", "segments"):
+            extra = statistics.mean(getattr(mine, kind) - getattr(other, kind) for mine, other in pairs)
+            yield f"{prefix}.{name}.{kind}", extra, "1/step"
 
 
-def watched(run: halfscope.Run, step: Callable[[], torch.Tensor]) -> Callable[[], object]:
+def own_ns(run: halfscope.Run) -> int:
+    return run._guard.own_ns  # type: ignore[union-attr]
+
+
+def watched(run: halfscope.Run, step: Step) -> Callable[[], object]:
     def update() -> None:
         run.step(loss=step(), samples=8)
 
     return update
 
 
-def turn(call: Callable[[], object], num_steps: int) -> tuple[float, float, float]:
-    """Seconds of a step: by the wall clock, of this thread's processor time, and of the process's."""
+def turn(call: Callable[[], object], num_steps: int) -> Turn:
+    """Some steps, and the device's end of them."""
     torch.cuda.synchronize()
-    clocks = time.perf_counter, time.thread_time, time.process_time
-    began = [clock() for clock in clocks]
+    before, began = counts(), (time.perf_counter(), time.thread_time(), time.process_time())
     for _ in range(num_steps):
         call()
-    spent = clocks[1]() - began[1], clocks[2]() - began[2]
+    thread, process, after = time.thread_time(), time.process_time(), counts()
     torch.cuda.synchronize()
-    return (clocks[0]() - began[0]) / num_steps, spent[0] / num_steps, spent[1] / num_steps
+    wall = time.perf_counter()
+    switches, collections, segments = ((now - then) / num_steps for now, then in zip(after, before, strict=True))
+    return Turn(
+        wall=(wall - began[0]) / num_steps, thread=(thread - began[1]) / num_steps,
+        process=(process - began[2]) / num_steps, switches=switches, collections=collections, segments=segments,
+    )  # fmt: skip
 
 
-def transformer_step() -> tuple[nn.Module, torch.optim.Optimizer, torch.amp.GradScaler, Callable[[], torch.Tensor]]:
-    """100 million parameters: 8 layers of width 1,024, 512 tokens, batch 8, FP16 autocast, fused AdamW."""
+def counts() -> tuple[int, int, int]:
+    """Of this thread the times it was switched away from; collections; segments of device memory."""
+    usage = resource.getrusage(resource.RUSAGE_THREAD)
+    collections = sum(generation["collections"] for generation in gc.get_stats())
+    segments = torch.cuda.memory_stats().get("segment.all.allocated", 0)
+    return usage.ru_nvcsw + usage.ru_nivcsw, collections, segments
+
+
+def transformer_step(width: int = 1024, num_layers: int = 8) -> Made:
+    """100 million parameters: 8 layers of width 1,024, 512 tokens, batch 8, FP16 autocast, fused AdamW. A step takes
+    the host longer than the device, so each microsecond of ours shows."""
     torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(1024, 16, 4096, dropout=0.0, batch_first=True, norm_first=True, device="cuda")
-    model = nn.TransformerEncoder(layer, 8, enable_nested_tensor=False)
+    layer = nn.TransformerEncoderLayer(
+        width, 16, 4 * width, dropout=0.0, batch_first=True, norm_first=True, device="cuda"
+    )
+    model = nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     scaler = torch.amp.GradScaler("cuda")
-    batch = torch.randn(8, 512, 1024, device="cuda")
+    batch = torch.randn(8, 512, width, device="cuda")
 
     def step() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
@@ -431,6 +517,12 @@ def transformer_step() -> tuple[nn.Module, torch.optim.Optimizer, torch.amp.Grad
         return loss.detach()
 
     return model, optimizer, scaler, step
+
+
+def large_step() -> Made:
+    """600 million parameters in 12 layers of width 2,048: a step takes the device longer than the host, as it does in
+    the trainings that devices are bought for."""
+    return transformer_step(2048, 12)
 
 
 # ---- all -------------------------------------------------------------------------------------
@@ -469,7 +561,14 @@ def run_graphs(options: argparse.Namespace) -> bool:
 
 
 def run_cost(options: argparse.Namespace) -> bool:
-    for line in measure_cost(options.rounds, turn_steps=SKETCH_EVERY):
+    for line in measure_cost("gpu.transformer", transformer_step, MIDDLE, options.rounds, turn_steps=SKETCH_EVERY):
+        tell(*line)
+    return True
+
+
+def run_large(options: argparse.Namespace) -> bool:
+    rounds = max(options.rounds // 2, 2)
+    for line in measure_cost("gpu.large", large_step, LARGE, rounds, turn_steps=SKETCH_EVERY):
         tell(*line)
     return True
 
@@ -491,7 +590,7 @@ def run_variants(options: argparse.Namespace) -> bool:
 
 PARTS: dict[str, Callable[[argparse.Namespace], bool]] = {
     "truth": run_truth, "kernels": run_kernels, "syncs": run_syncs, "graphs": run_graphs, "cost": run_cost,
-    "speeds": run_speeds, "variants": run_variants,
+    "large": run_large, "speeds": run_speeds, "variants": run_variants,
 }  # fmt: skip
 
 
@@ -505,7 +604,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--device", choices=("cuda", "cpu"), default="cuda", help="cpu: only the truth, to try the script"
     )
-    parser.add_argument("--rounds", type=int, default=8, help="rounds of the cost measurement")
+    parser.add_argument("--rounds", type=int, default=6, help="rounds of the cost measurement")
     parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=list(PARTS), help="what to run")
     options = parser.parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():

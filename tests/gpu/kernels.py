@@ -74,6 +74,8 @@ def check_exactness(
     """Name of a type, and what is wrong with its sketches and norms."""
     for dtype in DTYPES:
         on_host = examples(dtype, large)
+        if dtype not in (torch.float32, torch.bfloat16):
+            on_host[-1] = on_host[-1][:100_000]  # its count is no other thing in the other types
         # Moved as bytes and cut there: as the optimizer would see them, off the allocator's alignment.
         grads = [_moved(tensor, device) for tensor in on_host]
         yield (
@@ -215,6 +217,8 @@ def measure_speeds(device: torch.device, kernels: FusedPass, shapes: Sequence[to
     yield "gpu.stock.frame_and_copy.device_us", device_us(captured(stock), 5), "us"
 
     ring = DeviceRing(device, count + 96)
+    event = ArrivalEvent(device)
+    event.record()
     row = ring._rows[0]
     cell, one = row.narrow(0, 0, 1), torch.ones((), device=device)
     tables = kernels._tables_for(kernels._stream(), count)
@@ -233,12 +237,33 @@ def measure_speeds(device: torch.device, kernels: FusedPass, shapes: Sequence[to
         ("stock_capture_frame", captured(stock), 3),
         ("foreach_copy", lambda: torch._foreach_copy_([row.narrow(0, 0, 1)], [one.reshape(-1)]), 100),
         ("copy", lambda: cell.copy_(one), 100),
-        ("event", lambda: ArrivalEvent().record(), 100),
-        ("query", ArrivalEvent().query, 100),
+        ("event", event.record, 100),
+        ("query", event.query, 100),
+        ("ring_step", lambda: ring_step(ring, grads, kernels), 50),
         ("capturing", torch.cuda.is_current_stream_capturing, 100),
-        ("get_device", lambda: len(set(map(torch.Tensor.get_device, grads))), 100),
     ):
         yield f"gpu.kernels.{name}.host_us", host_us(call, repeat), "us"
+
+
+def ring_step(ring: DeviceRing, grads: Sequence[torch.Tensor], kernels: FusedPass) -> None:
+    """What a step of a fused optimizer under a scaler asks of the ring: its loss twice, norms, a flag, a scale and a
+    counter; and the row's way to the host."""
+    number = grads[0].reshape(-1)[0]
+    ring.put(number)
+    work, place = kernels.find(grads), ring.reserve(len(grads))
+    assert work is not None
+    assert place is not None
+    kernels.norms(work, place[1])
+    ring.put_later(number)
+    ring.flush()
+    ring.put_later(number)
+    ring.put_later(number)
+    ring.flush()
+    ring.put(number)
+    flight = ring.seal()
+    assert flight is not None
+    flight.event.query()
+    flight.land()
 
 
 def measure_variants(device: torch.device, shapes: Sequence[torch.Size]) -> Iterator[Line]:
@@ -249,8 +274,7 @@ def measure_variants(device: torch.device, shapes: Sequence[torch.Size]) -> Iter
     frame = torch.empty((len(grads), layout.ROW_WIDTH), dtype=torch.int64, device=device)
     expected: torch.Tensor | None = None
     for block, warps, pieces in (
-        (2048, 4, 2048), (1024, 4, 2048), (4096, 8, 2048), (4096, 4, 2048), (8192, 8, 2048), (2048, 4, 8192),
-        (4096, 8, 1024),
+        (4096, 4, 2048), (2048, 4, 2048), (4096, 8, 2048), (2048, 4, 8192), (4096, 8, 1024), (4096, 4, 1024),
     ):  # fmt: skip
         kernels = prepared(device, Tuning(squares_block=block, squares_warps=warps, num_pieces=pieces))
         work = kernels.find(grads)
@@ -258,8 +282,8 @@ def measure_variants(device: torch.device, shapes: Sequence[torch.Size]) -> Iter
         us = device_us(partial(kernels.norms, work, out))
         yield f"gpu.variant.norms.{block}.{warps}.{pieces}.device_us", us, "us"
     for block, warps, pieces in (
-        (1024, 4, 2048), (512, 4, 2048), (512, 2, 2048), (1024, 8, 2048), (2048, 8, 2048), (2048, 16, 2048),
-        (1024, 4, 8192), (1024, 4, 1024), (256, 2, 4096),
+        (512, 4, 2048), (1024, 4, 2048), (512, 8, 2048), (256, 4, 2048), (2048, 8, 2048), (512, 4, 4096),
+        (512, 4, 1024), (256, 2, 4096),
     ):  # fmt: skip
         kernels = prepared(device, Tuning(sketch_block=block, sketch_warps=warps, num_pieces=pieces))
         work = kernels.find(grads)
@@ -268,7 +292,8 @@ def measure_variants(device: torch.device, shapes: Sequence[torch.Size]) -> Iter
         us = device_us(partial(kernels.sketch, work, scale, frame))
         counts = frame[:, : layout.NUM_COUNTS].clone()
         expected = counts if expected is None else expected
-        assert torch.equal(counts, expected), "counts depend on how the work was cut"
+        differ = (counts != expected).any(0).nonzero().flatten().tolist()
+        assert not differ, f"counts depend on how the work was cut, in columns {differ}"
         yield f"gpu.variant.frame.{block}.{warps}.{pieces}.device_us", us, "us"
 
 

@@ -77,6 +77,25 @@ class Flight:
         self.ring.free(self.row)
 
 
+class _Unsent:
+    """The event of a row that was complete while a graph was being captured: it is sent when it is asked for later."""
+
+    def __init__(self, ring: DeviceRing, row: int, used: int) -> None:
+        self._ring, self._row, self._used = ring, row, used
+        self._event: DoneEvent | None = None
+
+    def query(self) -> bool:
+        return not self._ring.capturing() and self._sent().query()
+
+    def synchronize(self) -> None:
+        self._sent().synchronize()
+
+    def _sent(self) -> DoneEvent:
+        if self._event is None:
+            self._event = self._ring.send(self._row, self._used)
+        return self._event
+
+
 class DeviceRing:
     """Rows of float64 on one device, with their twins in pinned host memory."""
 
@@ -174,10 +193,16 @@ class DeviceRing:
 
     def seal(self) -> Flight | None:
         """Sends the current row on its way and turns to the next; None where nothing is in it."""
-        if not self._used or self.capturing():
+        if not self._used:
             return None
-        self.flush()
         row, used = self._row, self._used
+        self._in_flight.add(row)
+        self._row, self._used = (row + 1) % self.depth, 0
+        return Flight(self, row, _Unsent(self, row, used) if self.capturing() else self.send(row, used))
+
+    def send(self, row: int, used: int) -> DoneEvent:
+        """Queues the copy of a row that is complete; what is behind it."""
+        self.flush()
         pair = self._pairs[row]
         if pair is None or pair[0] != used:
             pair = self._pairs[row] = used, self._host_rows[row].narrow(0, 0, used), self._rows[row].narrow(0, 0, used)
@@ -186,9 +211,7 @@ class DeviceRing:
         if event is None:
             event = self._events[row] = self._make_event()
         event.record()
-        self._in_flight.add(row)
-        self._row, self._used = (row + 1) % self.depth, 0
-        return Flight(self, row, event)
+        return event
 
     def arrived(self, row: int) -> list[float]:
         """The numbers of a row; only after its flight is done, and before it is freed."""

@@ -288,7 +288,7 @@ class FusedPass:
         return _Plan(
             len(sizes),
             [
-                _Group(dtype, end - at, table[at:end], squares[at:end], counts[at:end], sums[at:end])
+                _Group(dtype, end - at, *(each.narrow(0, at, end - at) for each in (table, squares, counts, sums)))
                 for dtype, at, end in edges
             ],
             self._sent(bounds), squares, counts, sums,
@@ -297,7 +297,7 @@ class FusedPass:
     def _sent(self, values: Any) -> torch.Tensor:
         host = torch.empty(values.shape, dtype=torch.int64, pin_memory=self._pinned)
         host.copy_(torch.from_numpy(values))
-        return torch.empty(values.shape, dtype=torch.int64, device=self.device).copy_(host, non_blocking=True)
+        return host.to(self.device, non_blocking=True)
 
     # ---- trying ---------------------------------------------------------------------------------
 
@@ -347,7 +347,7 @@ class _Tables:
         host = self._host[at].narrow(0, 0, count)
         host.copy_(torch.tensor(addresses, dtype=torch.int64))
         table = self._device[at]
-        table.narrow(0, 0, count).copy_(host, non_blocking=True)
+        torch.ops.aten.copy_.default(table.narrow(0, 0, count), host, True)
         event = self._gone[at] = self._make_event()
         event.record()
         former, self._keys[at] = self._keys[at], key

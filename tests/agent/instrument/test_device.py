@@ -117,6 +117,74 @@ def test_nothing_happens_while_a_graph_is_captured() -> None:
     assert ring.num_dropped == 0
 
 
+def test_a_row_that_ends_while_a_graph_is_captured_is_sent_afterwards() -> None:
+    """What was put before the capture began is neither lost nor read before it has come."""
+    capturing = False
+    ring = DeviceRing(torch.device("cpu"), 4, pinned=False, make_event=Later, capturing=lambda: capturing)
+    slot = ring.put(torch.tensor(5.0))
+    capturing = True
+    flight = ring.seal()
+    assert slot is not None
+    assert flight is not None
+    assert not flight.event.query()
+    assert ring.host.sum() == 0.0
+    capturing = False
+    ring.put(torch.tensor(6.0))
+    assert [flight.event.query() for _ in range(4)] == [False, False, False, True]
+    assert slot.read() == [5.0]
+
+
+def test_numbers_that_were_read_outlive_their_row() -> None:
+    """The next attempt may ask for the scale that the last one left, when the row is another's already."""
+    ring = late_ring(torch.device("cpu"), 2, depth=1)
+    slot = ring.put(torch.tensor(3.0))
+    flight = ring.seal()
+    assert slot is not None
+    assert flight is not None
+    assert slot.read() == [3.0]
+    flight.land()
+    again = ring.put(torch.tensor(4.0))
+    ring.seal()
+    assert again is not None
+    assert (slot.read(), again.read()) == ([3.0], [4.0])
+
+
+def later_rings() -> Rings:
+    return Rings(1, make=late_ring, on_host=lambda tensor: False)
+
+
+def test_what_is_asked_for_together_is_as_it_was_when_queued() -> None:
+    """A flag and a scale, of any types and shapes, before `update` changes both."""
+    rings = later_rings()
+    flag, tracker, scale = torch.zeros(1), torch.tensor(3, dtype=torch.int32), torch.tensor(2.0)
+    slots = [rings.later(each) for each in (flag, tracker, scale)]
+    rings.flush()
+    for each in (flag, tracker, scale):
+        each.add_(1)
+    rings.seal()
+    assert [host(slot) for slot in slots] == [0.0, 3.0, 2.0]
+
+
+def test_a_scale_is_copied_again_only_when_somebody_changed_it() -> None:
+    """The same number within a step and at the beginning of the next; another after an update or a new tensor."""
+    rings = later_rings()
+    scale = torch.tensor(2.0)
+    first = rings.later(scale)
+    rings.flush()
+    (flight,) = rings.seal()
+    assert host(first) == 2.0
+    flight.land()
+    assert rings.later(scale) is first
+    assert rings.used  # the attempt is one that waits for its numbers, though none of them is new
+    assert rings.seal() == []
+    scale.mul_(2.0)
+    second = rings.later(scale)
+    third = rings.later(torch.tensor(8.0))
+    rings.flush()
+    rings.seal()
+    assert [host(slot) for slot in (first, second, third)] == [2.0, 4.0, 8.0]
+
+
 def test_a_device_without_a_ring_gives_no_values() -> None:
     """Not available, instead of a read that waits."""
     rings = Rings(4, make=lambda device, width: None, on_host=lambda tensor: False)
