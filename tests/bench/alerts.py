@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,7 +23,19 @@ from pathlib import Path
 import numpy as np
 from halfscope.sketch import Sketch, of_array, pack, stack
 from halfscope.wire.codec import encode
-from halfscope.wire.messages import Column, Declare, Layer, Layers, Points, Series, Start, StreamInfo
+from halfscope.wire.messages import (
+    Ack,
+    AgentFrame,
+    Column,
+    Declare,
+    Layer,
+    Layers,
+    Points,
+    Series,
+    ServerFrame,
+    Start,
+    StreamInfo,
+)
 from halfscope_server.alerts import service as service_module
 from halfscope_server.alerts.rule import Rule, Scope, Span
 from halfscope_server.alerts.service import AlertService, pause_s
@@ -33,7 +46,7 @@ from tests.bench.ingest import quantile
 from tests.bench.report import Bench, Measurement, say
 from tests.bench.senders import Plan
 from tests.bench.server_process import serving
-from tests.helpers.stream import Stream
+from tests.helpers.stream import Stream, from_body, to_body
 
 NUM_RULES, NUM_RUNS, STEPS_PER_S = 1_000, 100, 50
 NUM_SERIES, NUM_LAYERS, SKETCH_EVERY = 20, 24, 50
@@ -235,26 +248,18 @@ def _prepare(home: Path, url: str) -> None:
 
 
 def _spikes(url: str, token: str, num_spikes: int) -> dict[int, float]:
-    """Plays one training through a real journal-sized sender: a bad step every two seconds.
+    """One training as its sender would post it: a bad step every two seconds.
 
     Returns:
         Bad step -> when it happened, by the monotonic clock.
     """
-    from urllib.request import Request, urlopen
+    stream = Stream(f"spikes{time.time_ns():x}", "00" * 8, StreamInfo(started_us=time.time_ns() // 1000))
 
-    from halfscope.wire.messages import Batch
-
-    stream = Stream(f"spikes-{time.time_ns():x}", "00" * 8, StreamInfo(started_us=time.time_ns() // 1000))
-    from halfscope.wire.codec import decode_server_frame
-
-    def ask(frame: object) -> object:
-        request = Request(
-            f"{url}/api/v1/ingest",
-            data=encode(frame),  # type: ignore[arg-type]
-            headers={"Authorization": f"Bearer {token}", "Content-Type": "application/octet-stream"},
-        )
-        with urlopen(request, timeout=30) as response:
-            return decode_server_frame(response.read())
+    def ask(frame: AgentFrame) -> ServerFrame:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/octet-stream"}
+        request = urllib.request.Request(f"{url}/api/v1/ingest", data=to_body(frame), headers=headers)
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return from_body(response.read())[0]
 
     stream.welcomed(ask(stream.hello()))
     payloads = [
@@ -267,7 +272,7 @@ def _spikes(url: str, token: str, num_spikes: int) -> dict[int, float]:
     for frame in range(round((num_spikes * 2 + 3) / FRAME_S)):
         step = np.arange(frame * per_frame, (frame + 1) * per_frame)
         at_s = began_s + (step + 1) / STEPS_PER_S
-        wall_us = np.int64(time.time_ns() // 1000) + ((at_s - time.monotonic()) * 1e6).astype(np.int64)
+        wall_us = time.time_ns() // 1000 + ((at_s - time.monotonic()) * 1e6).astype(np.int64)
         value = np.full(per_frame, 2.0)
         if frame % 10 == 5 and len(happened) < num_spikes:
             value[3] = SPIKE
@@ -275,9 +280,9 @@ def _spikes(url: str, token: str, num_spikes: int) -> dict[int, float]:
         time.sleep(max(0.0, at_s[-1] - time.monotonic()))
         columns = [Column(0, value.tobytes()), Column(1, (step + 1.0).tobytes())]
         payloads.append(encode(Points(step.tobytes(), wall_us.tobytes(), columns)))
-        batch: Batch = stream.batch_of(payloads)
+        answer = ask(stream.batch_of(payloads))
+        assert isinstance(answer, Ack), answer
         payloads = []
-        ask(batch)
     return happened
 
 

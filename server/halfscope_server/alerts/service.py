@@ -339,7 +339,7 @@ class AlertService:
         return written
 
     def _evaluate(self, waiting: dict[str, dict[str, list[Brought]]], hinted: set[str], now_us: int) -> None:
-        began_s = time.thread_time()
+        began_s, saved_s = time.thread_time(), time.monotonic()
         for run_id in sorted(waiting.keys() | hinted):
             if self._resting.get(run_id, 0) > now_us:
                 continue
@@ -352,6 +352,10 @@ class AlertService:
                 log.exception("alerts: the run %s could not be evaluated; it is tried again", run_id)
                 self._followed.pop(run_id, None)
                 self._find_broken(run_id, now_us)
+            if time.monotonic() - saved_s > ROUND_S:
+                # A long round keeps nobody waiting for what was found at its beginning.
+                self._save(now_us, everything=False)
+                saved_s = time.monotonic()
         self._metrics.evaluate_s += time.thread_time() - began_s
 
     def _evaluate_one(self, run_id: str, brought: dict[str, list[Brought]], *, is_hinted: bool) -> None:
