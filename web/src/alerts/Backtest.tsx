@@ -21,13 +21,22 @@ const MOST_LISTED = 6;
 /** What the server takes. */
 const MOST_RUNS = 20;
 
-export function Preview({ rule, run }: { rule: Rule; run: string | null }) {
+interface PreviewProps {
+  rule: Rule;
+  /** A rule with something wrong is not tried: what was found before stays. */
+  isSound: boolean;
+  /** A run to try it on; null: the newest that it looks at. */
+  run: string | null;
+}
+
+export function Preview({ rule, isSound, run }: PreviewProps) {
   const [chosen, setChosen] = useState<string[]>(run ? [run] : []);
   const phone = usePhone();
   const settled = useDebounced(rule, TYPING_MS);
-  const { data, error, refetch, isPlaceholderData } = useQuery(
-    backtestQuery(settled, chosen, CHART_PX[phone ? "phone" : "desktop"]),
-  );
+  const { data, error, refetch, isPlaceholderData } = useQuery({
+    ...backtestQuery(settled, chosen, CHART_PX[phone ? "phone" : "desktop"]),
+    enabled: isSound,
+  });
   const { data: list } = useQuery(runsQuery);
   const isOld = isPlaceholderData || settled !== rule;
   return (
@@ -47,7 +56,8 @@ export function Preview({ rule, run }: { rule: Rule; run: string | null }) {
           onChange={(ids) => setChosen(ids.slice(0, MOST_RUNS))}
         />
       </div>
-      {!data && (error ? <FailedState error={error} onRetry={refetch} /> : <Loading what="the preview" />)}
+      {!data && !isSound && <p className="muted">Tried when nothing is wrong with the rule any more.</p>}
+      {!data && isSound && (error ? <FailedState error={error} onRetry={refetch} /> : <Loading what="the preview" />)}
       {data && (
         <div className="preview-body" aria-busy={isOld}>
           <p className="verdict-text" role="status">

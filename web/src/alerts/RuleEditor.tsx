@@ -120,7 +120,7 @@ function Editor({ item, begin, rules, vocabulary, run }: EditorProps) {
           )}
         </div>
       </form>
-      <Preview rule={whole} run={run} />
+      <Preview rule={whole} isSound={check?.problems.length === 0} run={run} />
       {deleting && item && <DeleteRuleDialog item={item} onClose={() => setDeleting(false)} />}
     </div>
   );
