@@ -74,6 +74,7 @@ class Followed:
         *,
         baseline: Baseline,
         broken: Mapping[tuple[str, int], str] = MappingProxyType({}),
+        url: str = "",
     ) -> None:
         """
         Args:
@@ -82,6 +83,7 @@ class Followed:
             rules: all that there are; the evaluator picks those whose scope holds the run.
             baseline: what `ratio` compares with.
             broken: (id, version) of rules whose evaluation on this run fails, and how.
+            url: address of the run's page; empty: unknown.
         """
         self._store, self._alerts = store, store.alerts
         self.run = run
@@ -105,7 +107,7 @@ class Followed:
         self.gap_us = 0 if envelope is None else envelope.gap_us
         engine = None if envelope is None else envelope.engine
         is_lost = engine is None or unpack(engine) is None
-        self._evaluator = RunEvaluator(run, self._whole(), state=engine, baseline=baseline)
+        self._evaluator = RunEvaluator(run, self._whole(), state=engine, baseline=baseline, url=url)
         self._wanted = self._evaluator.inputs()
         self._series: Mapping[int, SeriesRow] = {}
         self._layers: Mapping[int, str] = {}

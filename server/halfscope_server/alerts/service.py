@@ -20,6 +20,7 @@ from typing import Any
 
 from halfscope_server.alerts import routing
 from halfscope_server.alerts.following import MAX_OPEN, OPEN, Baseline, Followed, Saved, find_broken
+from halfscope_server.alerts.inbox import Inbox
 from halfscope_server.alerts.routing import Around
 from halfscope_server.alerts.rule import Rule
 from halfscope_server.alerts.stalls import Stalls
@@ -46,9 +47,7 @@ UNFINISHED_S = 30.0
 CHECKPOINT_S = 5.0
 """How much is evaluated again after a crash, at most."""
 LEASE_S = 15.0
-"""After a server that evaluated has died, another goes on within so long."""
-QUEUE_BYTES = 64 * 1024 * 1024
-"""Of records that wait to be evaluated; beyond it they are read from the store when their turn comes."""
+"""After a server that evaluated has died, another goes on when this is over; it asks every third of it."""
 RETRY_S = 2.0
 """After the database did not answer."""
 REST_S = 60.0
@@ -113,19 +112,11 @@ class AlertService:
         self._baseline, self._base_url, self._clock_us = baseline, base_url, clock_us
         self._stalls = Stalls(least_s=stall_s, started_us=clock_us())
         self._me = secrets.token_hex(8)
-        self._changed = threading.Condition()
-        self._waiting: dict[str, dict[str, list[Brought]]] = {}
-        """By run and stream."""
-        self._hinted: set[str] = set()
-        """Runs to be read."""
-        self._queue_bytes = 0
-        self._is_woken = False
-        self._stopping = False
+        self._inbox = Inbox()
         self._thread = threading.Thread(target=self._work, name="halfscope-alerts", daemon=True)
         self._metrics = AlertMetrics()
         self._rules: list[tuple[RuleRow, Rule]] = []
         self._rule_versions: list[tuple[str, int]] = []
-        self._rules_stale = True
         self._followed: dict[str, Followed] = {}
         self._leads = False
         self._lease_until_us = 0
@@ -145,54 +136,32 @@ class AlertService:
 
     def stop(self) -> None:
         """Evaluate what was handed over, save, and let another server go on at once."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
+        self._inbox.close()
         if self._thread.is_alive():
             self._thread.join()
         self._end()
 
     def notify(self, applied: Iterable[Applied]) -> None:
         """A group commit brought something; called by the writer after COMMIT."""
-        with self._changed:
-            for one in applied:
-                brought = one.brought
-                if brought is None:
-                    self._hinted.add(one.run_id)
-                elif self._leads and self._rules:
-                    if self._queue_bytes >= QUEUE_BYTES:
-                        self._metrics.overflows += 1
-                        self._hinted.add(one.run_id)
-                        continue
-                    self._waiting.setdefault(one.run_id, {}).setdefault(one.stream, []).append(brought)
-                    self._queue_bytes += brought.num_bytes
-            self._wake()
+        self._inbox.put(applied)
 
     def changed(self, run_ids: Collection[str]) -> None:
         """Another server wrote into these runs, or somebody renamed, tagged or deleted them here."""
-        with self._changed:
-            self._hinted.update(run_ids)
-            self._wake()
+        self._inbox.hint(run_ids)
 
     def rules_changed(self) -> None:
         """A rule was made, changed or deleted here; another server's change is noticed within LOOK_S."""
-        with self._changed:
-            self._rules_stale = True
-            self._wake()
+        self._inbox.note_rules()
 
     def metrics(self) -> AlertMetrics:
         """The counters as they are now."""
-        with self._changed:
-            return replace(
-                self._metrics,
-                queue_bytes=self._queue_bytes,
-                runs=len(self._followed),
-                is_evaluating=int(self._leads),
-            )
-
-    def _wake(self) -> None:
-        self._is_woken = True
-        self._changed.notify()
+        return replace(
+            self._metrics,
+            overflows=self._inbox.num_overflows,
+            queue_bytes=self._inbox.num_bytes,
+            runs=len(self._followed),
+            is_evaluating=int(self._leads),
+        )
 
     # ---- the thread ----------------------------------------------------------------------------
 
@@ -213,13 +182,8 @@ class AlertService:
                 self._forget()
                 wait_s = RETRY_S
             cost_s = time.monotonic() - began_s
-            wait_s = max(wait_s, pause_s(cost_s))
-            with self._changed:
-                if self._changed.wait_for(lambda: self._stopping, wait_s):
-                    return
-                self._changed.wait_for(lambda: self._stopping or self._is_woken, LOOK_S)
-                if self._stopping:
-                    return
+            if not self._inbox.wait(max(wait_s, pause_s(cost_s)), LOOK_S):
+                return
 
     def _end(self) -> None:
         try:
@@ -241,16 +205,17 @@ class AlertService:
         now_us = self._clock_us()
         if not self._lead(now_us):
             return
-        waiting, hinted, is_stale = self._drain()
+        taken = self._inbox.take()
         is_time = now_us >= self._look_at_us
-        if is_stale or is_time:
+        if taken.are_rules_stale or is_time:
             self._read_rules()
+        self._inbox.takes_records = bool(self._rules)
         if not self._rules and not self._followed and self._unfinished_at_us:
             return
         if is_time:
             self._look_at_us = now_us + int(LOOK_S * 1e6)
-            hinted |= self._look(now_us)
-        self._evaluate(waiting, hinted, now_us)
+            taken.hinted |= self._look(now_us)
+        self._evaluate(taken.brought, taken.hinted, now_us)
         self._save(now_us, everything=is_last or not self._rules)
         if not self._rules:
             self._followed.clear()
@@ -270,16 +235,9 @@ class AlertService:
                 log.info("alerts: this server %s evaluates", "now" if self._leads else "no longer")
                 self._forget()
         if not self._leads:
-            self._drain()
+            self._inbox.takes_records = False
+            self._inbox.take()
         return self._leads
-
-    def _drain(self) -> tuple[dict[str, dict[str, list[Brought]]], set[str], bool]:
-        with self._changed:
-            taken = self._waiting, self._hinted, self._rules_stale
-            self._waiting, self._hinted, self._rules_stale = {}, set(), False
-            self._queue_bytes = 0
-            self._is_woken = False
-        return taken
 
     def _read_rules(self) -> None:
         versions = self._alerts.rule_versions()
@@ -388,7 +346,14 @@ class AlertService:
         run = self._store.get_run(run_id)
         if run is None:
             return None
-        followed = Followed(self._store, run, self._rules, baseline=self._baseline, broken=self._broken.get(run_id, {}))
+        followed = Followed(
+            self._store,
+            run,
+            self._rules,
+            baseline=self._baseline,
+            broken=self._broken.get(run_id, {}),
+            url=f"{self._base_url}/runs/{run_id}" if self._base_url else "",
+        )
         self._followed[run_id] = followed
         return followed
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from halfscope_server.alerts import inbox
 from halfscope_server.alerts import service as service_module
 from halfscope_server.alerts.evaluator import RunEvaluator
 from halfscope_server.alerts.rule import Rule, Scope, Span
@@ -175,7 +176,7 @@ def test_the_same_episodes_however_often_the_server_was_killed(
         store.alerts.put_channel(MAIL)
         served = Served(store)
         served.rules(HIGH, MEAN, SCALE, SKIPS)
-        monkeypatch.setattr(service_module, "QUEUE_BYTES", 0 if way == "overflow" else 1 << 20)
+        monkeypatch.setattr(inbox, "QUEUE_BYTES", 0 if way == "overflow" else 1 << 20)
         rng = np.random.default_rng(7)
         for run in commits(store, seed=3, cut=len(way)):
             served.commit(run)
