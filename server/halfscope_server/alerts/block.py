@@ -121,7 +121,14 @@ class Block:
 
     def named(self, name: str) -> list[Column]:
         """The columns of a series, one per set of labels."""
-        return [column for column in self.columns if column.series.name == name]
+        return self._by_name.get(name, [])
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[Column]]:
+        found: dict[str, list[Column]] = {}
+        for column in self.columns:
+            found.setdefault(column.series.name, []).append(column)
+        return found
 
     def of(self, kind: str) -> Marks:
         """The events of a kind."""

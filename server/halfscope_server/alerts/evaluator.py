@@ -160,14 +160,15 @@ class RunEvaluator:
         events = [event for event in update.events if event.kind in self._wanted.events]
         if update.ended or update.columns or update.stream not in self._streams:
             self._streams[update.stream] = update.ended
-        self._end_us = max(
-            [self._end_us, update.end_us or 0, *(int(c.time_us[-1]) for c in update.columns if c.time_us.size)]
-        )
+        passed = -1
         for column in update.columns:
-            if column.step.size:
-                self._last_step = max(self._last_step, int(column.step[-1]))
+            if column.step.size and int(column.step[-1]) > passed:
+                passed, end_us = int(column.step[-1]), int(column.time_us[-1])
+                self._end_us = max(self._end_us, end_us)
+        self._end_us = max(self._end_us, update.end_us or 0)
+        self._last_step = max(self._last_step, passed)
         for lane in self._lanes.values():
-            lane.push(update, columns, events, frames=self._wanted.frames)
+            lane.push(update, columns, events, passed, frames=self._wanted.frames)
 
     def _judge(self, key: LaneKey, block: Block) -> None:
         for track in self._tracks_of[key]:

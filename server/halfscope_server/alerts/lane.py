@@ -63,11 +63,14 @@ class Lane:
         """Newest step of any stream."""
         return max((member.passed for member in self._members.values()), default=-1)
 
-    def push(self, update: Update, columns: Sequence[Column], events: Sequence[EventRow], *, frames: bool) -> None:
+    def push(
+        self, update: Update, columns: Sequence[Column], events: Sequence[EventRow], passed: int, *, frames: bool
+    ) -> None:
         """Take in what a stream brought.
 
         Args:
             columns: those that anybody looks at.
+            passed: newest step that has a row in it; -1: none has.
             frames: whether anybody looks at sketched steps.
         """
         if self._ranks is not None and update.rank not in self._ranks:
@@ -75,10 +78,9 @@ class Lane:
         member = self._members.get(update.stream)
         if member is None:
             member = self._members[update.stream] = _Member(rank=update.rank)
-        for column in update.columns:
-            if column.step.size:
-                member.passed = max(member.passed, int(column.step[-1]))
-                member.is_open = True
+        if passed >= 0:
+            member.passed = max(member.passed, passed)
+            member.is_open = True
         for column in columns:
             if column.step.size:
                 member.columns.setdefault(column.series.series_id, []).append(column)

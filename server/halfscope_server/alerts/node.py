@@ -78,7 +78,8 @@ class Node:
         self._is_signal = metric is not None and metric.aggregations == ("last",)
         """Told by events, which stand at the step of the newest row there is: both count."""
         self.labels = labels
-        self.rules: list[RuleOnNode] = []
+        self._asks_time = by_time
+        self._rules: list[RuleOnNode] = []
         self.by_layer = by_layer
         self._first_key: int | None = None
         self._last_step = -1
@@ -87,6 +88,18 @@ class Node:
         self.observe: Observer | None = None
         self._recent: deque[tuple[Ints, Floats]] = deque()
         """Newest numbers, at least as many as evidence takes; [N] or [N, L]."""
+        self._num_recent = 0
+
+    @property
+    def rules(self) -> list[RuleOnNode]:
+        """Those that look at these numbers."""
+        return self._rules
+
+    @rules.setter
+    def rules(self, rules: list[RuleOnNode]) -> None:
+        self._rules = rules
+        spans = [span for on in rules for span in (on.rule.hold, on.rule.keep_firing)]
+        self._asks_time = self._shape.by_time or any(span.seconds for span in spans)
 
     def restart(self) -> None:
         """The training began anew."""
@@ -108,7 +121,8 @@ class Node:
             step_N, time_N, value_NG = step_N[keep], time_N[keep], value_NG[keep]
             if not step_N.size:
                 return
-        time_N = np.maximum.accumulate(np.maximum(time_N, self._last_us))
+        if self._asks_time:  # a clock that is set back would put windows out of order
+            time_N = np.maximum.accumulate(np.maximum(time_N, self._last_us))
         self._last_step, self._last_us = int(step_N[-1]), int(time_N[-1])
         finite = np.isfinite(value_NG)
         if not finite.all():
@@ -118,8 +132,8 @@ class Node:
             self._first_key = int(key_N[0])
         compared = self._aggregator.feed(key_N, value_NG)
         full = 0
-        if self._needs_window:
-            full = int(np.searchsorted(key_N, full_from(self._shape, self._first_key)))
+        if self._needs_window and (from_key := full_from(self._shape, self._first_key)) > key_N[0]:
+            full = int(key_N.searchsorted(from_key))
         if self.observe is not None:
             from_ = 0 if all(on.judges_early for on in self.rules) else full
             self.observe(step_N[from_:], compared[from_:], names)
@@ -130,12 +144,13 @@ class Node:
             yield from self._judge(step_N, time_N, compared[:, 0], full, attempt)
 
     def _judge(self, step_N: Ints, time_N: Ints, value_N: Floats, full: int, attempt: int) -> Iterator[Happened]:
-        there = ~np.isnan(value_N)
-        if not there.all():
+        high = float(value_N.max())
+        if high != high:  # numbers are missing
+            there = ~np.isnan(value_N)
             full = int(there[:full].sum())
             step_N, time_N, value_N = step_N[there], time_N[there], value_N[there]
-        if not step_N.size:
-            return
+            if not step_N.size:
+                return
         everything = Judged(step_N, time_N, value_N)
         whole = everything if not full else Judged(step_N[full:], time_N[full:], value_N[full:])
         extremes = [_extremes(everything.value)]
@@ -232,10 +247,12 @@ class Node:
         return np.where(np.isinf(signed), np.nan, signed * on.levels.sign)
 
     def _remember(self, step_N: Ints, value: Floats, limit: int) -> None:
-        self._recent.append((step_N[-limit:].copy(), value[-limit:].copy()))
-        count = sum(step.size for step, _ in self._recent)
-        while count - self._recent[0][0].size >= limit:
-            count -= self._recent.popleft()[0].size
+        if step_N.size > limit:  # not to keep alive what they were cut from
+            step_N, value = step_N[-limit:].copy(), value[-limit:].copy()
+        self._recent.append((step_N, value))
+        self._num_recent += step_N.size
+        while self._num_recent - self._recent[0][0].size >= limit:
+            self._num_recent -= self._recent.popleft()[0].size
 
     def state(self) -> dict[str, Any]:
         """Numbers only: the machines are kept with their rules."""
@@ -251,6 +268,7 @@ class Node:
         self._aggregator.load(state["aggregator"])
         self._first_key, self._last_step, self._last_us = state["first_key"], state["last_step"], state["last_us"]
         self._recent = deque((step, value) for step, value in state["recent"])
+        self._num_recent = sum(step.size for step, _ in self._recent)
 
 
 def _extremes(value: Floats) -> tuple[float, float]:

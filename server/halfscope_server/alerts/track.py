@@ -54,8 +54,10 @@ class Track:
         self.metric, self.lane = metric, lane
         self._derived = catalog.find(metric)
         self._rules, self._baseline, self._observe = rules, baseline, observe
+        self._specs = tuple(dict.fromkeys(spec_of(rule) for rule, _ in rules))
         self._references: dict[str, float | None] = {}
         self._nodes: dict[tuple[Spec, Labels], Node] = {}
+        self._of_labels: dict[Labels, list[Node]] = {}
         self.memory: Memory = {}
         self._source = self._make()
 
@@ -116,12 +118,10 @@ class Track:
         }
 
     def _nodes_of(self, labels: Labels, *, by_layer: bool) -> list[Node]:
-        nodes = []
-        for spec in dict.fromkeys(spec_of(rule) for rule, _ in self._rules):
-            node = self._nodes.get((spec, labels))
-            if node is None:
-                node = self._add(spec, labels, by_layer)
-            nodes.append(node)
+        nodes = self._of_labels.get(labels)
+        if nodes is None or len(nodes) != len(self._specs):
+            nodes = [self._nodes.get((spec, labels)) or self._add(spec, labels, by_layer) for spec in self._specs]
+            self._of_labels[labels] = nodes
         return nodes
 
     def _add(self, spec: Spec, labels: Labels, by_layer: bool) -> Node:
@@ -174,10 +174,9 @@ class Track:
         self.memory = state["memory"]
         self._source = self._make()
         self._references = dict(state["references"])
-        specs = {spec_of(rule) for rule, _ in self._rules}
         for kept in state["nodes"]:
             spec, labels = tuple(kept["spec"]), tuple(tuple(pair) for pair in kept["labels"])
-            if spec in specs:
+            if spec in self._specs:
                 self._add(spec, labels, kept["by_layer"]).load(kept)
         going_on = {
             (on.rule.id, on.version, labels): on for (_, labels), node in self._nodes.items() for on in node.rules
@@ -196,12 +195,14 @@ class _Series:
 
     def feed(self, block: Block) -> Found:
         found: dict[Labels, Samples] = {}
-        for column in (*block.late, *block.columns):
-            if column.series.name == self._name:
-                labels = tuple(sorted(column.series.labels.items()))
-                samples = Samples(step=column.step, time_us=column.time_us, value=column.value)
-                before = found.get(labels)
-                found[labels] = samples if before is None else _joined(before, samples)
+        columns = block.named(self._name)
+        if block.late:
+            columns = [*(column for column in block.late if column.series.name == self._name), *columns]
+        for column in columns:
+            labels = tuple(sorted(column.series.labels.items()))
+            samples = Samples(step=column.step, time_us=column.time_us, value=column.value)
+            before = found.get(labels)
+            found[labels] = samples if before is None else _joined(before, samples)
         return found
 
     def restart(self) -> None:

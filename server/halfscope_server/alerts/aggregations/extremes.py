@@ -26,8 +26,7 @@ class Extreme:
         if not missing.any():
             return self._sliding.feed(key_N, value_NG)
         result = self._sliding.feed(key_N, np.where(missing, self._identity, value_NG))
-        result[missing] = np.nan
-        return result
+        return np.where(missing, np.nan, result)
 
     def restart(self) -> None:
         self._sliding.restart()

@@ -23,11 +23,11 @@ class Total:
 
     def feed(self, key_N: Ints, value_NG: Floats) -> Floats:
         missing = np.isnan(value_NG)
-        total = self._sliding.feed(key_N, np.where(missing, 0.0, value_NG))
+        is_whole = not missing.any()
+        total = self._sliding.feed(key_N, value_NG if is_whole else np.where(missing, 0.0, value_NG))
         if self._divide_by != 1.0:
             total = total / self._divide_by
-        total[missing] = np.nan
-        return total
+        return total if is_whole else np.where(missing, np.nan, total)
 
     def restart(self) -> None:
         self._sliding.restart()
@@ -43,24 +43,29 @@ class Mean:
     """The sum of a window by the number of values in it."""
 
     def __init__(self, shape: Shape) -> None:
-        self._window = shape.window
-        self._total = Sliding(shape.window, np.add, 0.0, 1)
-        self._count = Sliding(shape.window, np.add, 0.0, 1)
+        self._sliding = Sliding(shape.window, np.add, 0.0, 2)
+        """Sums and counts, group after group."""
 
     def feed(self, key_N: Ints, value_NG: Floats) -> Floats:
+        terms = np.ones((*value_NG.shape, 2))
         missing = np.isnan(value_NG)
-        total = self._total.feed(key_N, np.where(missing, 0.0, value_NG))
-        count = self._count.feed(key_N, np.where(missing, 0.0, 1.0))
-        result: Floats = np.divide(total, count, out=np.full(total.shape, np.nan), where=~missing)
+        is_whole = not missing.any()
+        terms[:, :, 0] = value_NG
+        if not is_whole:
+            terms[missing] = 0.0
+        found = self._sliding.feed(key_N, terms.reshape(key_N.size, -1)).reshape(terms.shape)
+        if is_whole:
+            result: Floats = found[:, :, 0] / found[:, :, 1]
+            return result
+        mean = np.full(value_NG.shape, np.nan)
+        result = np.divide(found[:, :, 0], found[:, :, 1], out=mean, where=~missing)
         return result
 
     def restart(self) -> None:
-        self._total.restart()
-        self._count.restart()
+        self._sliding.restart()
 
     def state(self) -> dict[str, Any]:
-        return {"total": self._total.state(), "count": self._count.state()}
+        return self._sliding.state()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._total.load(state["total"])
-        self._count.load(state["count"])
+        self._sliding.load(state)

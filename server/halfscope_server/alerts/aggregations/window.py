@@ -102,9 +102,10 @@ class Sliding:
         """[N, C]; samples ascend by key."""
         if value_NC.shape[1] > self._num_channels:
             self._widen(value_NC.shape[1])
+        first_block = int(key_N[0]) // self._window
+        if first_block == int(key_N[-1]) // self._window:
+            return self._within_block(first_block, key_N, value_NC)
         blocks = key_N // self._window
-        if blocks[0] == blocks[-1]:
-            return self._within_block(int(blocks[0]), key_N, value_NC)
         edges = np.flatnonzero(np.diff(blocks)) + 1
         starts = np.concatenate(([0], edges))
         ends = np.concatenate((edges, [key_N.size]))
@@ -133,7 +134,7 @@ class Sliding:
         self._current.append(key_N, value_NC)
         if not self._before_key.size:
             return running
-        low = np.searchsorted(self._before_key, key_N - self._window, "right")
+        low = self._before_key.searchsorted(key_N - self._window, "right")
         result: Floats = self._ufunc(self._before[low], running)
         return result
 
