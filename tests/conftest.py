@@ -143,7 +143,8 @@ def _own_server(folder: Path, binaries: Path) -> Iterator[PostgresServer]:
 
     run(str(binaries / "initdb"), "-D", str(data), "-A", "trust", "-U", user, "-E", "UTF8", "--no-sync", "--locale=C")
     # fsync off: what a power cut would do is PostgreSQL's own business, and each database copy would cost a second.
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off -c max_connections=200"
+    settings = ("fsync=off", "full_page_writes=off", "max_connections=200", "listen_addresses=127.0.0.1")
+    options = f"-p {port} -c unix_socket_directories= {' '.join(f'-c {setting}' for setting in settings)}"
     run(str(binaries / "pg_ctl"), "-D", str(data), "-w", "-l", str(folder / "log"), "-o", options, "start")
     try:
         yield PostgresServer(url=f"postgresql://{user}@127.0.0.1:{port}/")
