@@ -7,7 +7,7 @@ and loading of the state in between, gives the same ones with the same ids.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from halfscope_server.alerts import metrics as catalog
@@ -225,7 +225,7 @@ class RunEvaluator:
         self._tracks_of = {
             lane: [track for (_, of), track in self._tracks.items() if of == lane] for lane in self._lanes
         }
-        self._wanted = self._inputs()
+        self._wanted = _inputs({catalog.canonical(rule.metric) for rule, _ in looking})
         if kept:
             self._teller.load(kept["episodes"])
             going_on = {(rule.id, version) for rule, version in looking}
@@ -236,18 +236,6 @@ class RunEvaluator:
         if "rank" not in rule.group_by:
             return [ranks or None]
         return [(rank,) for rank in (ranks or sorted(self._ranks))]
-
-    def _inputs(self) -> Wanted:
-        series, events, frames = {CLOCK_SERIES}, set[str](), False
-        for metric, _ in self._tracks:
-            derived = catalog.find(metric)
-            if derived is None:
-                series.add(metric)
-            else:
-                series |= derived.inputs.series
-                events |= derived.inputs.events
-                frames = frames or derived.inputs.frames
-        return Wanted(series=frozenset(series), events=frozenset(events), frames=frames)
 
     def _plain(self) -> dict[str, Any]:
         return {
@@ -264,3 +252,17 @@ class RunEvaluator:
 
 def _lane_key(plain: Sequence[int] | None) -> LaneKey:
     return None if plain is None else tuple(plain)
+
+
+def _inputs(metrics: Collection[str]) -> Wanted:
+    """What these metrics are made of; of rules for each rank too, of which none has come yet."""
+    series, events, frames = {CLOCK_SERIES}, set[str](), False
+    for metric in metrics:
+        derived = catalog.find(metric)
+        if derived is None:
+            series.add(metric)
+        else:
+            series |= derived.inputs.series
+            events |= derived.inputs.events
+            frames = frames or derived.inputs.frames
+    return Wanted(series=frozenset(series), events=frozenset(events), frames=frames)

@@ -1,0 +1,127 @@
+"""Back-tests: what live evaluation would have told, of stored runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from halfscope_server.alerts.backtest import MAX_COUNTED, backtest
+from halfscope_server.alerts.evaluator import RunEvaluator
+from halfscope_server.alerts.rule import Rule, Scope, Span
+from halfscope_server.query.view import Views
+from halfscope_server.store.store import Store
+
+from tests.helpers.records import Version
+from tests.server.conftest import RunWriter
+
+RULES = [
+    Rule(id="high", name="h", metric="loss", threshold=0.5, hold=Span(steps=2)),
+    Rule(id="mean", name="m", metric="loss", aggregation="mean", window=Span(steps=20), threshold=0.1, clear=0.0),
+    Rule(id="nan", name="n", metric="nonfinite_rate.caught_unexpected", aggregation="rate", window=Span(steps=50),
+         threshold=0.01),
+    Rule(id="lost", name="l", metric="lost_data", threshold=0, keep_firing=Span(steps=3)),
+    Rule(id="rank", name="r", metric="loss", threshold=0.8, group_by=["rank"]),
+]  # fmt: skip
+
+
+def _run(write_run: Callable[..., RunWriter], **options: Any) -> RunWriter:
+    rng = np.random.default_rng(options.get("rank", 0) + 5)
+    run = write_run(**options)
+    steps = np.arange(600)
+    run.points("opt.steps", steps, steps.astype(float))
+    run.points("loss", steps, np.where(rng.random(600) < 0.01, np.nan, rng.normal(0.0, 0.5, 600)))
+    for step in rng.integers(0, 600, 12).tolist():
+        run.skip(step, str(rng.choice(["single", "probe", "settling"])))
+    run.lost()
+    run.commit()
+    return run
+
+
+def _told(episode: Any) -> tuple[Any, ...]:
+    return episode.fired_step, episode.first_step, episode.resolved_step, episode.rank, episode.value
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.id))
+def test_it_finds_what_live_evaluation_finds(lite: Store, write_run: Callable[..., RunWriter], rule: Rule) -> None:
+    """The same episodes at the same steps, of one rank and of two."""
+    for run_id, num_ranks in (("one", 1), ("two", 2)):
+        for rank in range(num_ranks):
+            _run(write_run, run_id=run_id, rank=rank, world_size=num_ranks)
+        row = lite.get_run(run_id)
+        assert row is not None
+        evaluator = RunEvaluator(row, [(Version(rule.id), rule)])
+        found = lite.alerts.updates_since(run_id, {}, evaluator.inputs())
+        told = {e.episode_id: e for e in evaluator.feed([update for update, _ in found.steps])}
+        told |= {e.episode_id: e for e in evaluator.progress()}
+        live = [_told(e) for e in told.values() if e.fired_step is not None]
+        (shown,) = backtest(lite, Views(lite), rule, [run_id]).runs
+        assert sorted(map(_told, shown.episodes), key=str) == sorted(live, key=str)
+        assert shown.num_episodes == len(live) > 0
+
+
+def test_the_band_loses_no_crossing(lite: Store, write_run: Callable[..., RunWriter]) -> None:
+    """The smallest and the largest of every stretch of steps, one for each pixel at most."""
+    run = write_run()
+    values = np.random.default_rng(1).normal(0.0, 1.0, 5_000)
+    values[2_345] = 50.0
+    run.points("loss", np.arange(5_000), values)
+    run.commit()
+    rule = Rule(id="r", name="r", metric="loss", threshold=40)
+    found = backtest(lite, Views(lite), rule, [run.run_id], width_px=100)
+    (shown,) = found.runs
+    assert (shown.first_step, shown.last_step, len(shown.steps)) == (0, 4_999, 100)
+    for at, first in enumerate(shown.steps):
+        part = values[first : first + 50]
+        assert (shown.low[at], shown.high[at]) == (part.min(), part.max())
+    assert [(e.fired_step, e.resolved_step) for e in shown.episodes] == [(2_345, 2_346)]
+    assert (found.summary, found.noisy) == ("would have fired 1 time in 1 run", "")
+
+
+def test_a_rule_that_would_be_noisy_is_told(lite: Store, write_run: Callable[..., RunWriter]) -> None:
+    """It flaps, or it comes again and again; one that fires thousands of times is counted no further."""
+    run = write_run()
+    run.points("loss", np.arange(6_000), np.arange(6_000) % 2.0)
+    run.points("slow", np.arange(6_000), (np.arange(6_000) % 400 > 300).astype(float))
+    run.commit()
+    views = Views(lite)
+    flapping = backtest(lite, views, Rule(id="r", name="r", metric="loss", threshold=0.5), [run.run_id])
+    assert flapping.runs[0].num_episodes == MAX_COUNTED
+    assert len(flapping.runs[0].episodes) == 200
+    assert flapping.summary == f"would have fired at least {MAX_COUNTED:,} times in 1 run"
+    assert "flaps" in flapping.noisy
+    often = backtest(lite, views, Rule(id="r", name="r", metric="slow", threshold=0.5), [run.run_id])
+    assert "every 400 steps" in often.noisy
+
+
+def test_a_run_without_the_metric_says_so(lite: Store, write_run: Callable[..., RunWriter]) -> None:
+    """Nothing to judge is no silence: there is a reason."""
+    run = write_run()
+    run.points("loss", np.arange(30), np.zeros(30))
+    run.commit()
+
+    def note(**rule: Any) -> str:
+        found = backtest(lite, Views(lite), Rule(id="r", name="r", threshold=0, **rule), [run.run_id, "gone"])
+        assert (len(found.runs), found.summary) == (1, "would not have fired in 1 run")
+        return found.runs[0].note
+
+    assert note(metric="val/accuracy") == 'this run has no series "val/accuracy"'
+    assert "no layers were sketched" in note(metric="underflow_share")
+    assert "no window was full" in note(metric="loss", aggregation="mean", window=Span(steps=100))
+    assert "baseline" in note(metric="loss", aggregation="ratio", window=Span(steps=2), baseline="gone")
+    assert note(metric="loss") == ""
+
+
+def test_where_no_run_is_named_the_newest_in_its_scope_are_tried(
+    lite: Store, write_run: Callable[..., RunWriter]
+) -> None:
+    """Five at most."""
+    for at in range(7):
+        run = write_run(run_id=f"run{at}", project="a" if at % 2 else "b", now_us=1_700_000_000_000_000 + at)
+        run.points("loss", np.arange(3), np.zeros(3))
+        run.commit()
+    rule = Rule(id="r", name="r", metric="loss", threshold=1.0)
+    assert len(backtest(lite, Views(lite), rule).runs) == 5
+    scoped = rule.model_copy(update={"scope": Scope(projects=["a"])})
+    assert {run.run for run in backtest(lite, Views(lite), scoped).runs} == {"run1", "run3", "run5"}
