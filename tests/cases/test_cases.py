@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from halfscope_server.alerts.presets import presets
 
-from tests.cases import expectations
+from tests.cases import alerts, expectations
 from tests.cases.mapping import EVENTS, METRICS, OTHERS, SEVERITIES, UNSEEN, Elsewhere, Found, split_metric
 from tests.cases.recordings import Recording, read
+from tests.helpers.journals import as_updates, payloads
 from tests.helpers.preloaded import Preloaded
+from tests.helpers.records import evaluate
 
 HERE = Path(__file__).parent
 ORACLE: dict[str, Any] = json.loads((HERE / "oracle.json").read_text(encoding="utf-8"))
@@ -231,3 +234,16 @@ def test_the_table_lists_what_a_later_version_adds() -> None:
             if case in UNSEEN or (isinstance(found, Elsewhere) and found.why == "later")
         }
         assert set(re.findall(r"`([^`]+)`", row[2])) == later, case
+
+
+@pytest.mark.parametrize("case", sorted(alerts.EXPECTED))
+def test_the_right_alerts_are_raised(outcomes: Outcomes, case: str) -> None:
+    """Of all presets those that the case is about, each at the step at which it is so for the first time."""
+    rules = [preset.rule for preset in presets()]
+    first: dict[str, int] = {}
+    for records in payloads(outcomes.folder / "journals" / case):
+        run, updates = as_updates(records)
+        for episode in evaluate([[update] for update in updates], rules, run=run):
+            assert episode.fired_step is not None
+            first.setdefault(episode.rule_id, episode.fired_step)
+    assert first == alerts.EXPECTED[case]
