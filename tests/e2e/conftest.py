@@ -18,8 +18,9 @@ import urllib.request
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
 # Two busy cores are enough for a correct answer, not for a quick one.
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=45_000)
 
 
 class Server:
@@ -485,27 +486,90 @@ def sign_in(context: BrowserContext, server: Server) -> None:
     assert answer.ok, answer.text()
 
 
-@pytest.fixture
-def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens a page of a server, signed in: `open_page(server, "/runs/healthy", width=390)`."""
-    opened: list[tuple[BrowserContext, list[str]]] = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A browser context, and what its pages did that no page may do."""
 
-    def open_it(
-        server: Server, path: str = "/", *, width: int = 1440, height: int = 900, signed_in: bool = True, **options: Any
-    ) -> Page:
-        context = browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce", **options)
-        opened.append((context, watch_for_errors(context)))
+    key: str
+    context: BrowserContext
+    problems: list[str]
+    cookies: set[str]
+
+
+class Windows:
+    """Signed-in contexts that tests hand on to each other, cleaned.
+
+    In a new one the browser fetches, compiles and warms up the app again, which is half of what a page costs. So one
+    page of the server's stays open in each, which keeps its process. Who has signed out gives nothing back.
+    """
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._free: dict[str, list[Window]] = {}
+
+    def take(self, server: Server, options: dict[str, Any], *, signed_in: bool) -> Window:
+        key = f"{server.home} {sorted(options.items())}"
+        if signed_in and (kept := self._free.get(key)):
+            return kept.pop()
+        context = self._browser.new_context(**options)
+        problems = watch_for_errors(context)
         if signed_in:
             sign_in(context, server)
-        page = context.new_page()
-        page.set_default_timeout(20_000)
+            context.new_page().goto(f"{server.url}/healthz")
+        return Window(key=key, context=context, problems=problems, cookies=_names(context) if signed_in else set())
+
+    def give_back(self, window: Window) -> list[str]:
+        """What its pages did that no page may do."""
+        first, *others = window.context.pages
+        for page in others:
+            page.unroute_all()
+            page.close()
+        seen = window.problems.copy()
+        window.problems.clear()
+        if window.cookies and _names(window.context) == window.cookies:
+            first.evaluate("localStorage.clear(); sessionStorage.clear()")
+            self._free.setdefault(window.key, []).append(window)
+        else:
+            window.context.close()
+        return seen
+
+
+def _names(context: BrowserContext) -> set[str]:
+    return {str(cookie.get("name")) for cookie in context.cookies()}
+
+
+@pytest.fixture(scope="session")
+def windows(browser: Browser) -> Windows:
+    """Of this process's browser."""
+    return Windows(browser)
+
+
+@pytest.fixture
+def open_page(windows: Windows) -> Iterator[Callable[..., Page]]:
+    """Opens a page of a server, signed in: `open_page(server, "/runs/healthy", width=390)`."""
+    opened: list[Window] = []
+
+    def open_it(
+        server: Server,
+        path: str = "/",
+        *,
+        width: int = 1440,
+        height: int = 900,
+        color_scheme: Literal["light", "dark"] = "light",
+        signed_in: bool = True,
+        **options: Any,
+    ) -> Page:
+        window = windows.take(server, options, signed_in=signed_in)
+        opened.append(window)
+        page = window.context.new_page()
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme=color_scheme, reduced_motion="reduce")
+        page.set_default_timeout(45_000)
         page.goto(server.url + path)
         return page
 
     yield open_it
-    for context, _ in opened:
-        context.close()
-    assert [problem for _, problems in opened for problem in problems] == []
+    assert [problem for window in opened for problem in windows.give_back(window)] == []
 
 
 @pytest.fixture(scope="session")
