@@ -21,8 +21,7 @@ ENDED = ("finished", "exception", "killed", "superseded")
 class Sample:
     step: int
     time_us: int
-    value: float
-    """NaN: no number."""
+    value: float  # NaN: no number
 
 
 @dataclass
@@ -59,6 +58,7 @@ def _of_group(streams: list[Records], every: list[Records], rule: Rule, label: A
     current: Episode | None = None
     cleared: Sample | None = None
     past: list[float] = []
+    farther = max if rule.comparison in (">", ">=") else min
     for attempt in sorted({records.attempt for records in every}):
         samples = _samples([r for r in streams if r.attempt == attempt], rule, label)
         for sample, compared in _compared(samples, rule, past):
@@ -67,7 +67,7 @@ def _of_group(streams: list[Records], every: list[Records], rule: Rule, label: A
             if current is not None and current.fired is not None:
                 if _beyond(compared, rule, rule.threshold if rule.clear is None else rule.clear):
                     cleared, current.last = None, sample.step
-                    current.worst = _worse(current.worst, compared, rule)
+                    current.worst = farther(current.worst, compared)
                 else:
                     cleared = cleared or sample
                     if _lasted(cleared, sample, rule.keep_firing):
@@ -80,7 +80,7 @@ def _of_group(streams: list[Records], every: list[Records], rule: Rule, label: A
             if current is None:
                 current = Episode(first=sample.step, attempt=attempt, worst=compared)
                 began = sample
-            current.worst, current.last = _worse(current.worst, compared, rule), sample.step
+            current.worst, current.last = farther(current.worst, compared), sample.step
             if _lasted(began, sample, rule.hold):
                 current.fired, current.value = sample.step, compared
                 found.append(current)
@@ -161,23 +161,20 @@ def _compared(samples: list[Sample], rule: Rule, past: list[float]) -> Any:
 
 
 def _aggregate(rule: Rule, window: list[float], everything: list[float], count: int, length: float) -> float | None:
-    best = max(everything) if rule.aggregation == "below_best" else min(everything)
+    best = (max if rule.aggregation == "below_best" else min)(everything)
     earlier = everything[: len(everything) - len(window)]
+    simple = {
+        "last": window[-1],
+        "mean": sum(window) / len(window),
+        "max": max(window),
+        "min": min(window),
+        "sum": sum(window),
+        "rate": sum(window) / (length / 1e6 if rule.window.seconds else length),
+        "change": window[-1] - window[0],
+    }
+    if rule.aggregation in simple:
+        return simple[rule.aggregation]
     match rule.aggregation:
-        case "last":
-            return window[-1]
-        case "mean":
-            return sum(window) / len(window)
-        case "max":
-            return max(window)
-        case "min":
-            return min(window)
-        case "sum":
-            return sum(window)
-        case "rate":
-            return sum(window) / (length / 1e6 if rule.window.seconds else length)
-        case "change":
-            return window[-1] - window[0]
         case "below_best" | "above_best":
             return abs(best - window[-1]) / abs(best) if abs(best) >= 1e-12 else None
         case "zscore":
@@ -196,10 +193,6 @@ def _quantile(values: list[float], share: float) -> float:
 
 def _beyond(value: float, rule: Rule, level: float) -> bool:
     return {">": value > level, ">=": value >= level, "<": value < level, "<=": value <= level}[rule.comparison]
-
-
-def _worse(one: float, other: float, rule: Rule) -> float:
-    return max(one, other) if rule.comparison in (">", ">=") else min(one, other)
 
 
 def _lasted(since: Sample, now: Sample, span: Span) -> bool:
