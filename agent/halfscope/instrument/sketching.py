@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -202,7 +203,10 @@ class SketchTaker:
         every = self.interval.value
         if every != self._told_every:
             self._told_every = every
-            self._recorder.facts({"sketches": {"every": every, "device": device.type}})
+            told: dict[str, Any] = {"every": every, "device": device.type}
+            if why := self.rings.stock_because:
+                told["stock_because"] = why  # sketches cost a hundred times as much there
+            self._recorder.facts({"sketches": told})
             attempt.logged = {**(attempt.logged or {}), self._sids["halfscope.sketch_every"]: float(every)}
 
 

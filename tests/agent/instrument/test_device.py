@@ -385,6 +385,35 @@ def test_kernels_read_what_stock_operations_would(watching: Any, net: Net, monke
     assert [sum(int(one.sketch.zeros) for one in recorded.frames[step].values()) for step in range(3)] == zeros
 
 
+def test_a_machine_without_a_compiler_for_kernels_says_so(
+    watching: Any, net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stock operations give the same norms and sketches, and the reason is a fact of the run."""
+
+    def no_triton(device: torch.device) -> Any:
+        raise ImportError("No module named 'triton'")
+
+    monkeypatch.setattr(
+        watcher_module,
+        "Rings",
+        lambda num_layers: Rings(
+            num_layers, make=late_ring, make_sketcher=late_sketcher, make_fused=no_triton, on_host=lambda tensor: False
+        ),
+    )
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    run = watching(model, optimizer, every=1)
+    model(torch.randn(3, 4)).pow(2).mean().backward()
+    expected = torch.cat([p.grad.double().flatten() for p in model.parameters()]).norm().item()
+    optimizer.step()
+    run.step(loss=torch.tensor(1.0))
+    recorded = watching.read()
+    assert recorded.kinds("agent_degraded") == []
+    assert recorded.facts["sketches"]["stock_because"] == "ImportError: No module named 'triton'"
+    assert recorded.series("grad.norm")[0] == pytest.approx(expected, rel=1e-12)
+    assert len(recorded.frames[0]) == len(list(model.parameters()))
+
+
 def test_values_are_read_at_step_boundaries_and_waited_for_only_at_the_end(
     watching: Any, net: Net, as_device: None
 ) -> None:
