@@ -392,7 +392,7 @@ def _numbers(planes: NDArray[np.uint8], kind: str) -> NDArray[Any]:
     for byte in range(width):
         shuffled[..., byte] = planes[:, byte]
     numbers = shuffled.view(f"<{kind}{width}")[..., 0]
-    values: NDArray[Any] = numbers.transpose(1, 0, 2).reshape(num_layers, -1)
+    values: NDArray[Any] = numbers.transpose(1, 0, 2).reshape(num_layers, num_tiles * num_frames)
     return values
 
 

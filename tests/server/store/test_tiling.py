@@ -157,6 +157,18 @@ def test_a_scale_that_is_no_scale_harms_nobody(
     assert np.array_equal(found.n[:, 0], [2] * 4)
 
 
+def test_layers_of_a_band_that_were_not_sketched_are_not_there(
+    store: Store, begun: Make, make_layers: Make, make_sketches: Make, make_cell: Make
+) -> None:
+    """Their band has a tile, which holds others only."""
+    sender = begin(store, begun, make_layers, num_layers=3)
+    send(store, sender, [make_sketches(step, {0: make_cell([1.0])}) for step in range(70)])
+    found = store.frame_moments(sender.run_id, layer_ids=[layer_id("layer.2"), layer_id("unknown")])
+    assert found.n.shape == found.absmax.shape == (70, 2)
+    assert not found.present.any()
+    assert store.frame_sketches(sender.run_id, [layer_id("layer.2")], first_step=66).present.tolist() == [[False]] * 4
+
+
 def test_a_run_without_sketches_reads_empty(store: Store, begun: Make) -> None:
     """Arrays of the right types and shapes, for a run that has none and for one that is not there."""
     sender = begun(["loss"])
