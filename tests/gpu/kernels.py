@@ -45,7 +45,7 @@ def examples(dtype: torch.dtype, large: int) -> list[torch.Tensor]:
     values = some(4_099)
     values[: special.numel()] = special.to(dtype)
     values[special.numel() : special.numel() + 3] = signals.to(dtype)
-    whole = some(100_000)
+    whole = some(min(100_000, large))
     grid = some(300, 70).float().view(30, 10, 10, 7).to(memory_format=torch.channels_last).to(dtype)
     return [
         torch.empty(0, dtype=dtype), some(1), values, whole[1:], whole[3:5_000], some(150, 100).t(), grid,

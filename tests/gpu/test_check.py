@@ -13,6 +13,8 @@ import torch
 from halfscope.sketch import ArraySketcher, pack
 from halfscope.wire.messages import Layer, Layers
 
+from tests.helpers.kernels import interpreted
+
 SCRIPT = Path(__file__).with_name("check.py")
 
 
@@ -59,6 +61,18 @@ def test_says_that_there_is_no_device(check: ModuleType, capsys: pytest.CaptureF
     said = capsys.readouterr()
     assert said.out == ""
     assert "no CUDA device" in said.err
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_kernels_are_exact_in_the_interpreter(check: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison that the device gets finds nothing wrong with any type, and something where there is."""
+    monkeypatch.setattr(check.kernel_checks, "SCALES", (3.0,))
+    found = dict(check.kernel_checks.check_exactness(torch.device("cpu"), interpreted(), large=5_000))
+    assert found == {str(dtype).removeprefix("torch."): [] for dtype in check.kernel_checks.DTYPES}
+    monkeypatch.setattr(check.kernel_checks, "expected_bins", lambda tensor, scale: {})
+    monkeypatch.setattr(check.kernel_checks, "DTYPES", (torch.float64,))
+    wrong = dict(check.kernel_checks.check_exactness(torch.device("cpu"), interpreted(), large=5_000))
+    assert len(wrong["float64"]) == 10
 
 
 def test_comparison_of_sketches_can_fail(check: ModuleType) -> None:
