@@ -55,8 +55,7 @@ def episodes(streams: list[Records], rule: Rule) -> list[Episode]:
 
 def _of_group(streams: list[Records], every: list[Records], rule: Rule, label: Any) -> list[Episode]:
     found: list[Episode] = []
-    current: Episode | None = None
-    cleared: Sample | None = None
+    current, cleared = None, None
     past: list[float] = []
     farther = max if rule.comparison in (">", ">=") else min
     for attempt in sorted({records.attempt for records in every}):
@@ -109,8 +108,8 @@ def _samples(streams: list[Records], rule: Rule, label: Any) -> list[Sample]:
     for step, values in sorted(by_step.items()):
         plain = [value for _, value in values]
         newest = max(newest, *(time for time, _ in values))
-        finite = all(math.isfinite(value) for value in plain)
-        found.append(Sample(step, newest, float(reduce(plain)) if finite or len(plain) == 1 else math.nan))
+        finite = all(map(math.isfinite, plain)) or len(plain) == 1
+        found.append(Sample(step, newest, float(reduce(plain)) if finite else math.nan))
     return found
 
 
@@ -134,9 +133,8 @@ def _compared(samples: list[Sample], rule: Rule, past: list[float]) -> Any:
     length = rule.window.seconds * 1e6 if rule.window.seconds else rule.window.steps or 1
     above = rule.comparison in (">", ">=")
     windowed = rule.aggregation not in ("last", "below_best", "above_best")
-    grows = rule.metric.startswith("nonfinite")
     early = (rule.aggregation == "max" and above) or (rule.aggregation == "min" and not above)
-    early = early or (rule.aggregation in ("sum", "rate") and above and grows)
+    early = early or (rule.aggregation in ("sum", "rate") and above and rule.metric.startswith("nonfinite"))
     finite: list[Sample] = []
     found: float | None = None
     for sample in samples:
