@@ -1,21 +1,7 @@
 /** The fields that a rule's sentence is made of. Each keeps what is typed as it is typed, and tells only what can be read. */
 
 import { useEffect, useId, useRef, useState } from "react";
-import {
-  Button,
-  Collection,
-  ComboBox,
-  Header,
-  Input,
-  Label,
-  ListBox,
-  ListBoxItem,
-  ListBoxSection,
-  Popover,
-  Text,
-} from "react-aria-components";
 import type { MetricItem, Span } from "../api/types";
-import { Icon } from "../ui/icons";
 import { isNone, splitNames } from "./draft";
 import { fieldUnit, fromField, toField } from "./values";
 
@@ -129,66 +115,44 @@ interface MetricFieldProps {
   onChange: (metric: string) => void;
 }
 
-/** Chosen from what there is, or typed: a series that no run has logged yet can be watched too. */
+/** Chosen from what there is by title or id, or typed: a series that no run has logged yet can be watched too. */
 export function MetricField({ value, metrics, onChange }: MetricFieldProps) {
-  const titleOf = (id: string) => metrics.find((metric) => metric.id === id)?.title ?? id;
-  const [text, setText] = useState(titleOf(value));
-  // biome-ignore lint/correctness/useExhaustiveDependencies: titles come with the vocabulary
-  useEffect(() => setText(titleOf(value)), [value, metrics]);
-  const wanted = text === titleOf(value) ? "" : text.trim().toLowerCase();
-  const found = metrics.filter((metric) =>
-    `${metric.title} ${metric.id} ${metric.text}`.toLowerCase().includes(wanted),
-  );
-  const sections = [
-    { title: "Derived", items: found.filter(({ derived }) => derived) },
-    { title: "Series", items: found.filter(({ derived }) => !derived) },
-  ].filter(({ items }) => items.length > 0);
+  const list = useId();
+  const title = metrics.find(({ id }) => id === value)?.title ?? value;
+  // Null: not being typed in. It begins empty, so that the whole list is offered and not what goes with the old name.
+  const [text, setText] = useState<string | null>(null);
+  const find = (typed: string) => metrics.find((metric) => metric.title === typed || metric.id === typed)?.id;
   return (
-    <ComboBox
-      className="metric-field"
-      aria-label="Metric"
-      inputValue={text}
-      onInputChange={setText}
-      value={metrics.some(({ id }) => id === value) ? value : null}
-      onChange={(key) => {
-        if (key !== null) onChange(String(key));
-        else if (text.trim() !== "" && text.trim() !== value) onChange(text.trim());
-      }}
-      items={sections}
-      defaultFilter={() => true}
-      allowsCustomValue
-      menuTrigger="focus"
-    >
-      <div className="metric-input">
-        <Input autoComplete="off" spellCheck={false} />
-        <Button className="icon-button" aria-label="All metrics">
-          <Icon name="down" className="small" />
-        </Button>
-      </div>
-      <Popover className="popover metric-popover">
-        <ListBox className="menu">
-          {(section: (typeof sections)[number]) => (
-            <ListBoxSection id={section.title}>
-              <Header className="menu-head">{section.title}</Header>
-              <Collection items={section.items}>
-                {(metric) => (
-                  <ListBoxItem id={metric.id} className="menu-item metric-item" textValue={metric.title}>
-                    <Label className="metric-title">
-                      {metric.title} {metric.title !== metric.id && <code className="muted">{metric.id}</code>}
-                    </Label>
-                    {metric.text && (
-                      <Text slot="description" className="muted">
-                        {metric.text}
-                      </Text>
-                    )}
-                  </ListBoxItem>
-                )}
-              </Collection>
-            </ListBoxSection>
-          )}
-        </ListBox>
-      </Popover>
-    </ComboBox>
+    <>
+      <input
+        className="inline-input metric-field"
+        aria-label="Metric"
+        list={list}
+        autoComplete="off"
+        spellCheck={false}
+        placeholder={title}
+        value={text ?? title}
+        onFocus={() => setText("")}
+        onChange={(event) => {
+          const typed = event.target.value;
+          setText(typed);
+          const found = find(typed);
+          if (found !== undefined) onChange(found);
+        }}
+        onBlur={() => {
+          const typed = text?.trim() ?? "";
+          if (typed !== "" && typed !== value) onChange(find(typed) ?? typed);
+          setText(null);
+        }}
+      />
+      <datalist id={list}>
+        {metrics.map((metric) => (
+          <option key={metric.id} value={metric.title}>
+            {metric.id}
+          </option>
+        ))}
+      </datalist>
+    </>
   );
 }
 
