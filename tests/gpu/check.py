@@ -90,6 +90,7 @@ class Reading:
 
     scale: list[float] = field(default_factory=list)
     scale_next: list[float] = field(default_factory=list)
+    growth_tracker: list[float] = field(default_factory=list)
     skipped: list[bool] = field(default_factory=list)
     norm: list[float] = field(default_factory=list)
     bins: list[dict[str, Bins]] = field(default_factory=list)
@@ -146,6 +147,7 @@ def check_truth(case: Case) -> list[str]:
             read_before_update(training, reading)
             update(training)
             reading.scale_next.append(float(training.scaler._scale))  # type: ignore[arg-type]  # a tensor by now
+            reading.growth_tracker.append(float(training.scaler._get_growth_tracker()))
             run.step(loss=loss)
         run.finish()
         records = journal(Path(folder))
@@ -212,6 +214,7 @@ def compare(reading: Reading, records: Sequence[Record]) -> list[str]:
     expected: dict[str, list[float]] = {
         "amp.scale": reading.scale,
         "amp.scale_next": reading.scale_next,
+        "amp.growth_tracker": reading.growth_tracker,
         "amp.skipped": [float(skipped) for skipped in reading.skipped],
         "opt.steps": np.cumsum([not skipped for skipped in reading.skipped]).astype(float).tolist(),
     }

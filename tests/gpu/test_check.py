@@ -42,12 +42,17 @@ def test_truth_holds_on_the_cpu(check: ModuleType, fused: bool, clipped: bool) -
 def test_comparison_can_fail(check: ModuleType) -> None:
     """A journal without the numbers that were read is found wanting, number by number."""
     reading = check.Reading(
-        scale=[2.0] * 60, scale_next=[2.0] * 60, skipped=[False] * 50 + [True] * 10, norm=[1.0] * 60
+        scale=[2.0] * 60,
+        scale_next=[2.0] * 60,
+        growth_tracker=[1.0] * 60,
+        skipped=[False] * 50 + [True] * 10,
+        norm=[1.0] * 60,
     )
     problems = check.compare(reading, [])
     assert [problem.split(":")[0] for problem in problems] == [
         "amp.scale",
         "amp.scale_next",
+        "amp.growth_tracker",
         "amp.skipped",
         "opt.steps",
         "grad.norm at step 0",

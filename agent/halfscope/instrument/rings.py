@@ -81,7 +81,7 @@ class Rings:
         self.stock_because = ""
         """Why gradients on a device are read by stock operations; empty where kernels of ours read them."""
         self._rings: dict[torch.device, DeviceRing | None] = {}
-        self._known: dict[int, tuple[torch.Tensor, int | None, Slot]] = {}
+        self._known: dict[int, tuple[torch.Tensor, int, Slot]] = {}
         """By id, what `later` was asked for: the tensor, its version, and the number."""
         self.used = False
         """A value went into a ring since the last `seal`."""
@@ -96,27 +96,32 @@ class Rings:
             return float(tensor.item())
         return self.put(tensor)
 
-    def later(self, tensor: torch.Tensor) -> Value:
-        """As `value`, of a scaler's flag or scale, which `update` alone changes: call `flush` before and after that.
+    def later(self, tensor: torch.Tensor, *, is_versioned: bool = True) -> Value:
+        """As `value`, of a scaler's numbers, which `update` alone changes: call `flush` before and after that.
 
         A scale that nobody has touched since it was asked for last is what it was then.
+
+        Args:
+            is_versioned: whether torch counts the changes of this tensor; it does not where one operation changes
+                several, as of the growth tracker.
         """
         if self.on_host(tensor) or tensor.numel() != 1:
             return self.value(tensor)
         ring = self._ring(tensor.device)
         if ring is None or ring.capturing():
             return None
-        version = None if tensor.is_inference() else tensor._version
+        version = tensor._version if is_versioned and not tensor.is_inference() else None
         known = self._known.get(id(tensor))
-        if known is not None and version is not None and known[0] is tensor and known[1] == version:
+        if known is not None and known[0] is tensor and known[1] == version:
             self.used = True
             return known[2]
         slot = ring.put_later(tensor)
         if slot is not None:
             self.used = True
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            self._known[id(tensor)] = tensor, version, slot
+            if version is not None:
+                if len(self._known) >= MAX_KNOWN:
+                    self._known.clear()
+                self._known[id(tensor)] = tensor, version, slot
         return slot
 
     def flush(self) -> None:

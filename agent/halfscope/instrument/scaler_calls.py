@@ -172,7 +172,7 @@ class ScalerCalls:
             return
         if scaler._scale is not None and scaler._growth_tracker is not None:
             part.scale_next = watcher.rings.later(scaler._scale)
-            part.growth_tracker = watcher.rings.later(scaler._growth_tracker)
+            part.growth_tracker = watcher.rings.later(scaler._growth_tracker, is_versioned=False)
             watcher.rings.flush()
             if isinstance(part.scale_next, float):
                 watcher.attempt.notable |= part.was_set or part.scale_next != part.scale

@@ -300,7 +300,7 @@ def test_late_values_give_the_same_record(watching: Any, net: Net, as_device: No
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, **({"fused": True} if kind == "fused" else {}))
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=8)
     run = watching(model, optimizer, scaler)
-    scales, nexts, skipped, norms, handed, applied = [], [], [], [], {}, []
+    scales, nexts, trackers, skipped, norms, handed, applied = [], [], [], [], [], {}, []
     for step in range(60):
         optimizer.zero_grad()
         scaler.scale(model(torch.randn(3, 4)).pow(2).mean()).backward()
@@ -318,6 +318,7 @@ def test_late_values_give_the_same_record(watching: Any, net: Net, as_device: No
         scaler.step(optimizer)
         scaler.update()
         nexts.append(scaler.get_scale())
+        trackers.append(float(scaler._get_growth_tracker()))
         applied.append(step + 1 - sum(skipped))
         run.step(loss=torch.tensor(float(step)))
         run.log(metric=torch.tensor(step / 2))
@@ -325,6 +326,7 @@ def test_late_values_give_the_same_record(watching: Any, net: Net, as_device: No
     assert recorded.kinds("agent_degraded") == []
     assert list(recorded.series("amp.scale").values()) == scales
     assert list(recorded.series("amp.scale_next").values()) == nexts
+    assert list(recorded.series("amp.growth_tracker").values()) == trackers
     assert list(recorded.series("amp.skipped").values()) == skipped
     assert list(recorded.series("opt.steps").values()) == applied
     assert recorded.series("loss") == {step: float(step) for step in range(60)}
