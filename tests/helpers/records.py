@@ -7,6 +7,7 @@ writes them: what belongs to a step comes before its row.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -126,25 +127,25 @@ def series_row(name: str, labels: Labels = (), run_id: str = "run1") -> SeriesRo
 
 
 def run_row(run_id: str = "run1", **other: Any) -> RunRow:
-    values: dict[str, Any] = dict(
-        run_id=run_id,
-        project="digits",
-        name="fp16-digits",
-        state="live",
-        tags=(),
-        config={},
-        environment={},
-        facts={"precision": "FP16-AMP"},
-        created_us=0,
-        updated_us=0,
-        ended_us=None,
-        outcome="",
-        error_type="",
-        error_message="",
-        last_step=None,
-        num_attempts=1,
-        world_size=1,
-    )
+    values: dict[str, Any] = {
+        "run_id": run_id,
+        "project": "digits",
+        "name": "fp16-digits",
+        "state": "live",
+        "tags": (),
+        "config": {},
+        "environment": {},
+        "facts": {"precision": "FP16-AMP"},
+        "created_us": 0,
+        "updated_us": 0,
+        "ended_us": None,
+        "outcome": "",
+        "error_type": "",
+        "error_message": "",
+        "last_step": None,
+        "num_attempts": 1,
+        "world_size": 1,
+    }
     return RunRow(**{**values, **other})
 
 
@@ -190,7 +191,7 @@ def cut(streams: Sequence[Records], rng: random.Random, *, longest: int = 40) ->
             edges = [0]
             while edges[-1] < len(records.rows):
                 edges.append(min(len(records.rows), edges[-1] + rng.randint(1, longest)))
-            pieces.append([records.update(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)])
+            pieces.append([records.update(a, b) for a, b in itertools.pairwise(edges)])
         groups.append([parts.pop(0) for parts in pieces])
         while any(pieces):
             parts = rng.choice([parts for parts in pieces if parts])
