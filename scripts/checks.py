@@ -52,7 +52,7 @@ def environment() -> dict[str, str]:
 
 
 def run(name: str) -> Result:
-    """Runs the commands of a group until one fails; what they write is printed line by line, behind the group's name."""
+    """Runs the commands of a group until one fails; what they write is printed by line, behind the group's name."""
     began_s = time.monotonic()
     for command in GROUPS[name]:
         process = subprocess.Popen(
