@@ -50,11 +50,32 @@ def muted_by(episode: EpisodeRow, around: Around) -> str:
         if _covers(silence, episode):
             is_mute = silence.run_id and not silence.rule_id and not silence.layer
             return RUN_MUTED if is_mute else f"silence:{silence.silence_id}"
-    rule = around.rules.get(episode.rule_id)
-    for rule_id in rule.inhibited_by if rule is not None else ():
-        if rule_id in around.firing:
-            return f"inhibited:{rule_id}"
-    return ""
+    sending = _inhibiting(episode.rule_id, around)
+    return f"inhibited:{sending}" if sending else ""
+
+
+def _inhibiting(rule_id: str, around: Around) -> str:
+    """The firing rule that keeps another one from sending; empty: none does.
+
+    A rule inhibits only while it is not inhibited itself. Of rules that stand in a circle none is: whichever were
+    chosen to be told, or all of them, something real would be swallowed for no reason.
+    """
+    inhibitors: dict[str, list[str]] = {}
+    left = [rule_id]
+    while left:
+        name = left.pop()
+        if name not in inhibitors:
+            rule = around.rules.get(name)
+            inhibitors[name] = [other for other in rule.inhibited_by if other in around.firing] if rule else []
+            left += inhibitors[name]
+    sends: dict[str, bool] = {}
+    while newly := {
+        name: not any(sends.get(other) for other in others)
+        for name, others in inhibitors.items()
+        if name not in sends and (any(sends.get(other) for other in others) or all(other in sends for other in others))
+    }:
+        sends |= newly
+    return next((other for other in inhibitors[rule_id] if sends.get(other)), "")
 
 
 def _covers(silence: SilenceRow, episode: EpisodeRow) -> bool:

@@ -62,6 +62,34 @@ def parse(body: Mapping[str, Any] | Rule) -> Rule:
     return rule
 
 
+def check_among(rule: Rule, others: Mapping[str, Rule]) -> list[Problem]:
+    """What is wrong with a rule beside the others there will be, by id; its own entry there is not looked at."""
+    if circle := _circle(rule, others):
+        told = " -> ".join(repr(name) for name in circle)
+        text = f"goes round in a circle: {told}; take one of them out, or all of these rules would wait for each other"
+        return [Problem(where="inhibited_by", text=text)]
+    return []
+
+
+def _circle(rule: Rule, others: Mapping[str, Rule]) -> list[str]:
+    """The ids on a way along `inhibited_by` from a rule back to it; empty: there is none."""
+    came_from: dict[str, str] = {}
+    left = [(rule.id, name) for name in reversed(rule.inhibited_by)]
+    while left:
+        before, name = left.pop()
+        if name in came_from:
+            continue
+        came_from[name] = before
+        if name == rule.id:
+            way = [name]
+            while (name := came_from[name]) != rule.id:
+                way.insert(0, name)
+            return [rule.id, *way]
+        if name in others:
+            left += [(name, further) for further in reversed(others[name].inhibited_by)]
+    return []
+
+
 def place(location: Iterable[str | int]) -> str:
     """`scope.layers[0]`."""
     text = ""

@@ -14,9 +14,9 @@ from halfscope_server.alerts import presets
 from halfscope_server.alerts.backtest import backtest
 from halfscope_server.alerts.rule import Rule
 from halfscope_server.alerts.sentences import sentence
-from halfscope_server.alerts.validation import InvalidRule, check, parse
+from halfscope_server.alerts.validation import InvalidRule, Problem, check, check_among, parse
 from halfscope_server.alerts.vocabulary import vocabulary
-from halfscope_server.alerts.yaml import from_yaml, to_yaml
+from halfscope_server.alerts.yaml import Imported, from_yaml, to_yaml
 from halfscope_server.api.alert_models import (
     Backtest,
     BacktestBody,
@@ -108,9 +108,9 @@ def backtest_rule(body: BacktestBody, services: ServicesNow) -> Backtest:
 
 
 @router.post("/check")
-def check_rule(body: Annotated[dict[str, Any], Body()]) -> RuleCheck:
+def check_rule(body: Annotated[dict[str, Any], Body()], services: ServicesNow) -> RuleCheck:
     """A rule in words, or what is wrong with it by field."""
-    problems = check(body)
+    problems = check(body) or _problems_among(services, [parse(body)])
     return RuleCheck(
         sentence="" if problems else sentence(parse(body)),
         problems=[RuleProblem(where=problem.where, text=problem.text) for problem in problems],
@@ -134,13 +134,16 @@ def import_rules(
     present = {row.rule_id: _readable(row) for row in services.store.alerts.rules()}
     created = [rule for rule in imported.rules if rule.id not in present]
     changed = [rule for rule in imported.rules if rule.id in present and present[rule.id] != rule]
-    if not dry_run:
+    problems = imported.problems or _problems_among(services, [*created, *changed], is_list=True)
+    if problems:
+        created, changed, imported = [], [], Imported()
+    elif not dry_run:
         _keep(services, [*created, *changed])
     return ImportResult(
         created=[rule.id for rule in created],
         changed=[rule.id for rule in changed],
         unchanged=[rule.id for rule in imported.rules if present.get(rule.id) == rule],
-        problems=[RuleProblem(where=problem.where, text=problem.text) for problem in imported.problems],
+        problems=[RuleProblem(where=problem.where, text=problem.text) for problem in problems],
     )
 
 
@@ -183,10 +186,23 @@ def _sound(rule: Rule) -> Rule:
         raise InvalidRequest(str(error)) from None
 
 
+def _problems_among(services: Services, rules: Sequence[Rule], *, is_list: bool = False) -> list[Problem]:
+    """What is wrong with sound rules beside the others; `is_list`: said by the rule's id, as of one among many."""
+    kept = {row.rule_id: rule for row in services.store.alerts.rules() if (rule := _readable(row))}
+    others = kept | {rule.id: rule for rule in rules}
+    return [
+        Problem(where=f"rules[{rule.id}].{problem.where}" if is_list else problem.where, text=problem.text)
+        for rule in rules
+        for problem in check_among(rule, others)
+    ]
+
+
 def _keep(services: Services, rules: Sequence[Rule], *, expected_version: int | None = None) -> list[RuleRow]:
     """Keep rules, all of them sound; `expected_version` as the store has it."""
     store, now_us = services.store.alerts, wall_clock_us()
     bodies = [(rule.id, _sound(rule).model_dump(mode="json")) for rule in rules]
+    if problems := _problems_among(services, rules):
+        raise InvalidRequest(str(InvalidRule(problems)))
     known = {row.rule_id for row in store.rules()}
     if len(known | {rule_id for rule_id, _ in bodies}) > MAX_RULES:
         raise InvalidRequest(f"{MAX_RULES:,} rules are the most that are kept; delete some that are not needed")

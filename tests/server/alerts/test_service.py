@@ -517,6 +517,21 @@ def test_a_collapsed_scale_keeps_its_skips_from_being_told(served: Served) -> No
     assert served.notices().count(("high", 0, "mail", "fired")) == 2
 
 
+def test_rules_that_inhibit_each_other_do_not_swallow_what_fires(served: Served) -> None:
+    """A circle keeps nobody from sending, nor does a rule that is itself kept from it."""
+    first = HIGH.model_copy(update={"id": "first", "inhibited_by": ["second"]})
+    second = HIGH.model_copy(update={"id": "second", "inhibited_by": ["first"]})
+    third = HIGH.model_copy(update={"id": "third", "inhibited_by": ["middle"]})
+    middle = HIGH.model_copy(update={"id": "middle", "inhibited_by": ["last"]})
+    fire(served, first, second, third, middle, HIGH.model_copy(update={"id": "last"}))
+    served.round()
+    assert [(row[0], row[3]) for row in served.notices()] == [
+        (name, "fired") for name in ("first", "last", "second", "third")
+    ]
+    held = {row.rule_id: row.muted_by for row in served.store.alerts.episodes()}
+    assert held == {"first": "", "second": "", "third": "", "middle": "inhibited:last", "last": ""}
+
+
 def test_a_notification_goes_to_the_channels_its_rule_names(served: Served) -> None:
     """Those that are switched on; all of them where it names none."""
     for name, enabled in (("chat", True), ("off", False)):

@@ -54,6 +54,24 @@ def test_what_is_wrong_is_said_by_field_and_never_kept(client: TestClient, chang
     assert names(client) == []
 
 
+def test_rules_that_would_inhibit_each_other_in_a_circle_are_refused(client: TestClient) -> None:
+    """Saved one by one or together, and the text names the way round."""
+    assert client.post("/api/v1/rules", json={**RULE, "id": "a", "inhibited_by": ["b"]}).status_code == 201
+    assert client.post("/api/v1/rules", json={**RULE, "id": "b", "inhibited_by": ["c"]}).status_code == 201
+    closing = {**RULE, "id": "c", "inhibited_by": ["other", "a"]}
+    refused = client.post("/api/v1/rules", json=closing)
+    assert (refused.status_code, "'c' -> 'a' -> 'b' -> 'c'" in refused.text) == (422, True)
+    (problem,) = client.post("/api/v1/rules/check", json=closing).json()["problems"]
+    assert problem["where"] == "inhibited_by"
+    text = "rules:\n" + "".join(
+        f"- {{id: {name}, name: N, metric: loss, threshold: 1, inhibited_by: [{by}]}}\n" for name, by in ("xy", "yx")
+    )
+    found = client.post("/api/v1/rules/yaml", json={"text": text}).json()
+    assert [problem["where"] for problem in found["problems"]] == ["rules[x].inhibited_by", "rules[y].inhibited_by"]
+    assert (found["created"], names(client)) == ([], ["a", "b"])
+    assert client.post("/api/v1/rules", json={**closing, "inhibited_by": ["other"]}).status_code == 201
+
+
 def test_a_sound_rule_reads_as_a_sentence(client: TestClient) -> None:
     """What the editor offers as its name."""
     body = {**RULE, "aggregation": "mean", "window": {"steps": 20}}
