@@ -59,9 +59,9 @@ def test_the_test_button_reaches_no_private_network(client: TestClient) -> None:
 
 
 def records(steps: range, value: float) -> list[Record]:
-    """A run that began a moment ago, with one series."""
+    """A run that begins now, with one series: what was there before a rule was made is not judged by it."""
     now_us = time.time_ns() // 1000
-    times_us = [now_us - (steps.stop - step) * 1000 for step in steps]
+    times_us = [now_us + (step - steps.start) * 10 for step in steps]
     return [
         Start(times_us[0], "digits", "fp16 <b>cnn</b>", {}, [], {}, 0, "0.1.0"),
         Declare([Series(0, "amp.scale", "1", "state")]),
