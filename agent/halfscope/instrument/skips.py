@@ -14,7 +14,7 @@ from typing import Literal
 SkipClass = Literal["settling", "probe", "streak", "single"]
 
 SETTLED_AFTER = 50
-"""Clean attempts in a row after which the scale has settled; a streak, too, is over after so many."""
+"""Clean attempts in a row after which the scale has settled; a streak, too, is over after so many, probes left out."""
 STREAK_IN_A_ROW = 3
 RATE_WINDOW = 200
 RATE_LIMIT_SHARE = 0.01
@@ -33,7 +33,7 @@ class StreakStart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StreakEnd:
-    """A bad streak is over: `SETTLED_AFTER` clean attempts followed its last skip."""
+    """A bad streak is over: `SETTLED_AFTER` attempts followed its last skip, all of them clean or a probe."""
 
     first_step: int
     last_step: int
@@ -68,6 +68,10 @@ class SkipClassifier:
         """How many of them, counted from the newest back, are not settling."""
         self._probe_due = False
         """The scale was reached by a growth and nothing was skipped at it yet."""
+        self._grown: deque[tuple[int, float]] = deque()
+        """(attempt, scale), ascending in both, of growths within the rate window that no skip has taken back. A scale
+        that is tried one doubling higher and set back is still on trial: where growths come every few attempts, the
+        highest scale that works most of the time is taken back now and then, and grown again."""
         self._scale: float | None = None
         self._attempt = 0
         self._counted: deque[tuple[int, int]] = deque()
@@ -86,7 +90,13 @@ class SkipClassifier:
         if self._scale is not None and scale != self._scale:
             # Any other way to a new scale (a backoff, another optimizer's skip, a value set) is no probe.
             self._probe_due = scale > self._scale
+            while self._grown and self._grown[-1][1] > scale:
+                self._grown.pop()
+            if self._probe_due:
+                self._grown.append((self._attempt, scale))
         self._scale = scale
+        while self._grown and self._grown[0][0] <= self._attempt - RATE_WINDOW:
+            self._grown.popleft()
         while self._counted and self._counted[0][0] <= self._attempt - RATE_WINDOW:
             self._counted.popleft()
         return self._skip(step, loss_finite is not False) if skipped else self._clean()
@@ -107,12 +117,14 @@ class SkipClassifier:
         return Verdict(skip=None, streak_end=StreakEnd(first_step=first, last_step=last, num_skips=count))
 
     def _skip(self, step: int, loss_finite: bool) -> Verdict:
-        self._clean_in_a_row = 0
         if self._streak is None:
             self._row.append(step)
         kind = self._kind(loss_finite)
-        self._probe_due = False
         self._row_hard = 0 if kind == "settling" else self._row_hard + 1
+        if kind == "probe" and self._row_hard < STREAK_IN_A_ROW:
+            # However often the scale is tried, that alone neither makes a streak nor keeps one from ending.
+            return Verdict(skip="probe")
+        self._clean_in_a_row = 0
         if kind == "single":
             self._counted.append((self._attempt, step))
         if self._streak is not None:
@@ -123,15 +135,20 @@ class SkipClassifier:
         if start is None:
             return Verdict(skip=kind)
         self._streak = (start.first_step, step, start.num_skips)
-        self._row, self._row_hard = [], 0
+        self._row = []
         return Verdict(skip="streak", streak_start=start)
 
     def _kind(self, loss_finite: bool) -> SkipClass:
+        is_due = self._probe_due
+        self._probe_due = False
+        if self._grown and self._grown[-1][1] == self._scale:
+            self._grown.pop()
+            is_due = True
         # A loss that is not finite does not get better with a smaller scale: neither settling nor probe.
         if loss_finite and not self._settled and self._num_settling < self._settling_limit:
             self._num_settling += 1
             return "settling"
-        if loss_finite and self._probe_due:
+        if loss_finite and is_due:
             return "probe"
         return "single"
 

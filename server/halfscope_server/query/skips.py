@@ -2,8 +2,8 @@
 
 Owns how a run's events become a table of skipped steps. The classes themselves come from the agent, which alone sees
 the scaler; what is decided here is only that a skip inside a streak's range is a streak whatever its own event said,
-since a streak is known at its third skip. Must not import plotly. Invariant: every (attempt, step) stands in a table
-once, with its gravest class.
+since a streak is known at its third skip; but for a probe, which stays one unless it stands in a row of three. Must not
+import plotly. Invariant: every (attempt, step) stands in a table once, with its gravest class.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ Ints = NDArray[np.int64]
 SKIP_CLASSES = ("settling", "probe", "single", "streak")
 """Ascending by gravity; the number of a class in a table is its place here."""
 SETTLING, PROBE, SINGLE, STREAK = range(4)
+STREAK_IN_A_ROW = 3
+"""Skips one right after the other that are a streak; the agent's own rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,10 +131,14 @@ def classify(attempt: Ints, step: Ints, told: NDArray[Any], streaks: Sequence[St
         told: class index each event carried; anything unknown counts as single.
     """
     kind = np.where((told >= SETTLING) & (told <= STREAK), told, SINGLE).astype(np.int8)
+    table = step_table(attempt, step, kind)
+    attempt, step, kind = table.attempt, table.step, table.kind
+    taken = (kind != PROBE) | (_row_lengths(table) >= STREAK_IN_A_ROW)
     for streak in streaks:
         inside = (attempt == streak.attempt) & (step >= streak.first_step) & (step <= streak.last_step)
-        kind[inside] = STREAK
-    return step_table(attempt, step, kind)
+        # A streak begins with a probe only where that was the first of a row.
+        kind[inside & (taken | (step == streak.first_step))] = STREAK
+    return table
 
 
 def member(attempt: Ints, step: Ints, table: StepTable) -> NDArray[np.bool_]:
@@ -148,11 +154,16 @@ def member(attempt: Ints, step: Ints, table: StepTable) -> NDArray[np.bool_]:
 
 def longest_row(table: StepTable) -> int:
     """Most skips one right after the other."""
+    return int(_row_lengths(table).max(initial=0))
+
+
+def _row_lengths(table: StepTable) -> Ints:
+    """Of the row that each step stands in."""
     if table.size == 0:
-        return 0
+        return np.empty(0, np.int64)
     breaks = (np.diff(table.step) != 1) | (np.diff(table.attempt) != 0)
-    edges = np.concatenate([[0], np.flatnonzero(breaks) + 1, [table.size]])
-    return int(np.diff(edges).max())
+    lengths = np.diff(np.concatenate([[0], np.flatnonzero(breaks) + 1, [table.size]]))
+    return np.repeat(lengths, lengths)
 
 
 def _int(value: object, otherwise: int) -> int:

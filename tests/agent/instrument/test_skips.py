@@ -172,6 +172,69 @@ def test_probes_do_not_count_towards_the_rate() -> None:
         driver.clean(59)
 
 
+def test_a_scale_that_is_set_back_from_a_trial_is_still_on_trial_itself() -> None:
+    """The highest scale that mostly works may be taken back once for each growth to it, within the rate window."""
+    driver = Driver()
+    driver.settle()
+    for _ in range(12):
+        driver.grow()
+        driver.clean(20)
+        driver.grow()
+        assert driver.attempt(skipped=True).skip == "probe"
+        driver.clean(10)
+        assert driver.attempt(skipped=True).skip == "probe"
+        driver.clean(20)
+    driver.grow()
+    driver.clean(199)
+    driver.grow()
+    driver.attempt(skipped=True)
+    driver.clean(1)
+    assert driver.attempt(skipped=True).skip == "single"
+
+
+def test_a_scale_that_comes_down_from_growths_long_ago_is_a_streak() -> None:
+    """What grew over thousands of attempts and is lost within two hundred was not on trial."""
+    driver = Driver()
+    driver.settle()
+    for _ in range(4):
+        driver.grow()
+        driver.clean(2000)
+    assert [(driver.clean(40), driver.attempt(skipped=True).skip)[1] for _ in range(4)] == [
+        "probe", "single", "single", "streak",
+    ]  # fmt: skip
+
+
+def test_probes_go_on_beside_a_streak_and_do_not_keep_it_from_ending() -> None:
+    """A growth interval of 20 tries every 21 attempts: the streak is over 50 clean ones after its own last skip."""
+    driver = Driver()
+    driver.settle()
+    for _ in range(3):
+        last = driver.attempt(skipped=True)
+        driver.clean(30)
+    assert last.streak_start is not None
+    assert last.streak_start.reason == "rate"
+    ends = []
+    for _ in range(4):
+        driver.grow()
+        assert driver.attempt(skipped=True).skip == "probe"
+        ends += [verdict.streak_end for verdict in driver.clean(20) if verdict.streak_end is not None]
+    (end,) = ends
+    assert (end.first_step, end.last_step, end.num_skips) == (50, 112, 3)
+
+
+def test_a_growth_before_a_row_of_three_makes_no_part_of_it_a_probe() -> None:
+    """Two growths just before, and four skips on end: a streak from the first, and no probe behind its beginning."""
+    driver = Driver()
+    driver.settle()
+    for _ in range(4):
+        driver.grow()
+        driver.clean(20)
+    assert skips(driver.attempt(skipped=True) for _ in range(4)) == ["probe", "probe", "streak", "streak"]
+    driver.clean(20)
+    driver.grow()
+    assert skips(driver.attempt(skipped=True) for _ in range(3)) == ["probe", "streak", "streak"]
+
+
 def test_slow_unrest_before_settling_becomes_a_streak_in_the_end() -> None:
     """A skip every 40 attempts never lets 50 clean ones pass; it must not be called settling for ever."""
     driver = Driver(2.0**16)
@@ -203,10 +266,33 @@ def test_every_skip_has_a_class_and_streaks_begin_before_they_end(
             assert verdict.streak_start.first_step <= step
             on = True
         if skipped:
-            assert (verdict.skip == "streak") is on
+            assert verdict.skip == "probe" or (verdict.skip == "streak") is on
         if verdict.streak_end is not None:
             assert on
             on = False
+
+
+@pytest.mark.parametrize("growth_interval", [20, 50, 100])
+def test_a_short_growth_interval_is_calm(growth_interval: int) -> None:
+    """The real GradScaler on overflows of FP16, gradients of varying size: no streak, and few single skips."""
+    scaler = torch.amp.GradScaler("cpu", growth_interval=growth_interval)
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], 0.0)
+    classifier = SkipClassifier(2.0**16)
+    sizes = torch.randn(4000, generator=torch.Generator().manual_seed(2)).mul(0.25).exp() * 0.13
+    classes = []
+    for step, size in enumerate(sizes):
+        scaler.scale(torch.zeros(1))
+        scale = scaler.get_scale()
+        weight.grad = (size * scale).reshape(1).half().float()
+        scaler.step(optimizer)
+        skipped = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"][torch.device("cpu")].item() > 0
+        scaler.update()
+        verdict = classifier.observe(step=step, skipped=skipped, scale=scale, loss_finite=True)
+        assert verdict.streak_start is None
+        classes += [verdict.skip] if verdict.skip else []
+    assert len(classes) > 4000 / growth_interval / 3
+    assert classes.count("single") < 4000 / 200
 
 
 @pytest.mark.slow

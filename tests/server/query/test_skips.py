@@ -61,6 +61,16 @@ def test_skips_inside_a_streak_are_shown_as_streak_whatever_their_event_said() -
     assert table.kind.tolist() == [sk.PROBE, sk.STREAK, sk.STREAK, sk.STREAK, sk.SINGLE]
 
 
+def test_a_probe_inside_a_streak_stays_one_unless_it_stands_in_a_row_of_three() -> None:
+    """A scale that is tried again meanwhile is no part of what is wrong."""
+    streaks = sk.find_streaks([event("bad_streak", 40, first_step=10)], {0: 100})
+    step = np.array([10, 20, 21, 40, 60, 61, 62, 120])
+    told = np.full(8, sk.PROBE)
+    told[[0, 2, 3, 5, 6]] = sk.SINGLE, sk.SINGLE, sk.STREAK, sk.SINGLE, sk.STREAK
+    kinds = sk.classify(np.zeros(8, np.int64), step, told, streaks).kind.tolist()
+    assert kinds == [sk.STREAK, sk.PROBE, *[sk.STREAK] * 5, sk.PROBE]
+
+
 def test_a_step_skipped_by_two_optimizers_is_one_step_with_the_graver_class() -> None:
     """Rows come in any order."""
     table = sk.step_table(np.array([0, 0, 0]), np.array([7, 3, 7]), np.array([sk.PROBE, sk.SETTLING, sk.STREAK]))
