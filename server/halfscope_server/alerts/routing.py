@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from halfscope_server.alerts.notification import body_of
+from halfscope_server.alerts.metrics import find
+from halfscope_server.alerts.notification import body_of, one_line
 from halfscope_server.alerts.rule import Rule
 from halfscope_server.store.types import ChannelRow, EpisodeRow, NoticeRow, RunRow, SilenceRow
 
@@ -20,6 +21,8 @@ TOO_LATE_US = 86_400_000_000
 TOO_LATE = "found out more than a day later"
 """What the server hears of so late (journals brought in by hand) is history: shown, but nobody is woken by it."""
 RUN_MUTED = "run muted"
+ENDED = ("run ended", "rank ended")
+"""Resolutions that are no news where the alert itself was that the run has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +53,17 @@ def muted_by(episode: EpisodeRow, around: Around) -> str:
         if _covers(silence, episode):
             is_mute = silence.run_id and not silence.rule_id and not silence.layer
             return RUN_MUTED if is_mute else f"silence:{silence.silence_id}"
-    sending = _inhibiting(episode.rule_id, around)
-    return f"inhibited:{sending}" if sending else ""
+    if sending := _inhibiting(episode.rule_id, around):
+        return f"inhibited:{sending}"
+    rule = around.rules.get(episode.rule_id)
+    if (
+        rule is not None
+        and rule.channels
+        and not {row.channel_id for row in around.channels}.intersection(rule.channels)
+    ):
+        named = ", ".join(rule.channels)
+        return one_line(f"no such channel: the rule names {named}, which is not there; choose others in the rule")
+    return ""
 
 
 def _inhibiting(rule_id: str, around: Around) -> str:
@@ -103,6 +115,9 @@ def resolved(episode: EpisodeRow, told: Sequence[NoticeRow], around: Around) -> 
         told: its notifications so far.
         around: the rest.
     """
+    metric = find(episode.metric)
+    if metric is not None and metric.ends_with_run and episode.resolution in ENDED:
+        return []
     channel_ids = {notice.channel_id for notice in told if notice.kind == "fired"}
     enabled = {row.channel_id for row in around.channels if row.enabled}
     return [_notice(episode, channel_id, "resolved", around) for channel_id in sorted(channel_ids & enabled)]

@@ -476,10 +476,12 @@ class AlertService:
                 self._tell(evaluation.episodes, len(evaluation.notices))
 
     def _may_be_told(self, row: EpisodeRow) -> bool:
+        if row.acknowledged_us is not None:
+            return False  # somebody has seen it: a silence that ends is no news
         if row.muted_by:
             return row.muted_by != routing.TOO_LATE
         rule = next((rule for _, rule in self._rules if rule.id == row.rule_id), None)
-        return rule is not None and rule.repeat_s is not None and row.acknowledged_us is None
+        return rule is not None and rule.repeat_s is not None
 
 
 def pause_s(cost_s: float) -> float:

@@ -62,13 +62,26 @@ def parse(body: Mapping[str, Any] | Rule) -> Rule:
     return rule
 
 
-def check_among(rule: Rule, others: Mapping[str, Rule]) -> list[Problem]:
-    """What is wrong with a rule beside the others there will be, by id; its own entry there is not looked at."""
+def check_among(rule: Rule, others: Mapping[str, Rule], channels: Mapping[str, str]) -> list[Problem]:
+    """What is wrong with a rule where it is to be kept.
+
+    Args:
+        rule: without problems of its own.
+        others: all rules there will be, by id; its own entry is not looked at.
+        channels: names of the channels there are, by id.
+    """
+    problems = []
+    if unknown := [name for name in rule.channels or () if name not in channels]:
+        there = ", ".join(f"{key!r} ({name})" for key, name in channels.items())
+        expected = (
+            f"expected ids of {there}" if there else "there are none yet: make one first, or leave it empty for all"
+        )
+        problems.append(Problem(where="channels", text=f"{_seen(unknown[0])} is no channel; {expected}"))
     if circle := _circle(rule, others):
         told = " -> ".join(repr(name) for name in circle)
         text = f"goes round in a circle: {told}; take one of them out, or all of these rules would wait for each other"
-        return [Problem(where="inhibited_by", text=text)]
-    return []
+        problems.append(Problem(where="inhibited_by", text=text))
+    return problems
 
 
 def _circle(rule: Rule, others: Mapping[str, Rule]) -> list[str]:

@@ -190,10 +190,11 @@ def _problems_among(services: Services, rules: Sequence[Rule], *, is_list: bool 
     """What is wrong with sound rules beside the others; `is_list`: said by the rule's id, as of one among many."""
     kept = {row.rule_id: rule for row in services.store.alerts.rules() if (rule := _readable(row))}
     others = kept | {rule.id: rule for rule in rules}
+    channels = {row.channel_id: row.name for row in services.store.alerts.channels()}
     return [
         Problem(where=f"rules[{rule.id}].{problem.where}" if is_list else problem.where, text=problem.text)
         for rule in rules
-        for problem in check_among(rule, others)
+        for problem in check_among(rule, others, channels)
     ]
 
 

@@ -546,6 +546,37 @@ def test_a_notification_goes_to_the_channels_its_rule_names(served: Served) -> N
     ]
 
 
+def test_an_alert_whose_channel_was_deleted_says_so_until_there_is_one(served: Served) -> None:
+    """It is sent when the channel is there again."""
+    fire(served, HIGH.model_copy(update={"channels": ["gone"]}))
+    served.round()
+    (row,) = served.store.alerts.episodes()
+    assert row.muted_by == "no such channel: the rule names gone, which is not there; choose others in the rule"
+    served.store.alerts.put_channel(dataclasses.replace(MAIL, channel_id="gone"))
+    served.round(3.0)
+    assert served.notices() == [("high", 0, "gone", "fired")]
+    (row,) = served.store.alerts.episodes()
+    assert row.muted_by == ""
+
+
+def test_what_was_acknowledged_while_it_was_silenced_is_not_sent_afterwards(served: Served) -> None:
+    """Somebody has seen it; neither its beginning nor a repetition, nor its end is told."""
+    until_us = served.now_us + 60 * SECOND_US
+    ends = SilenceRow(silence_id="s", rule_id="", run_id="", layer="", comment="", created_us=1, until_us=until_us)
+    served.store.alerts.put_silence(ends)
+    run = fire(served, HIGH.model_copy(update={"repeat_s": 60.0}))
+    served.round()
+    (row,) = served.store.alerts.episodes()
+    served.store.alerts.acknowledge(row.episode_id, "me", now_us=served.now_us)
+    served.round(90.0)
+    served.round(90.0)
+    assert served.notices() == []
+    write(run, [3], [0.5])
+    served.commit(run)
+    served.round()
+    assert (len(served.episodes("resolved")), served.notices()) == (1, [])
+
+
 def test_it_is_told_again_until_somebody_acknowledges(served: Served) -> None:
     """After an outage once, not as often as it was missed."""
     fire(served, HIGH.model_copy(update={"repeat_s": 60.0}))

@@ -72,6 +72,23 @@ def test_rules_that_would_inhibit_each_other_in_a_circle_are_refused(client: Tes
     assert client.post("/api/v1/rules", json={**closing, "inhibited_by": ["other"]}).status_code == 201
 
 
+def test_a_rule_names_channels_that_are_there(client: TestClient) -> None:
+    """Checking, saving and importing refuse one that is not, and tell which there are."""
+    rule = {**RULE, "channels": ["ops"]}
+    refused = client.post("/api/v1/rules", json=rule)
+    assert (refused.status_code, "there are none yet" in refused.text) == (422, True)
+    address = {"kind": "webhook", "name": "Night watch", "secrets": {"url": "https://example.org/"}}
+    made = client.post("/api/v1/channels", json=address).json()
+    (problem,) = client.post("/api/v1/rules/check", json=rule).json()["problems"]
+    assert problem == {
+        "where": "channels", "text": f"'ops' is no channel; expected ids of '{made['id']}' (Night watch)"
+    }  # fmt: skip
+    text = "rules: [{id: loss-high, name: Loss, metric: loss, threshold: 1, channels: [ops]}]"
+    found = client.post("/api/v1/rules/yaml", json={"text": text}).json()
+    assert ([problem["where"] for problem in found["problems"]], names(client)) == (["rules[loss-high].channels"], [])
+    assert client.post("/api/v1/rules", json={**rule, "channels": [made["id"]]}).status_code == 201
+
+
 def test_a_sound_rule_reads_as_a_sentence(client: TestClient) -> None:
     """What the editor offers as its name."""
     body = {**RULE, "aggregation": "mean", "window": {"steps": 20}}
