@@ -50,19 +50,20 @@ class Teller:
 
     def tell(
         self, run: RunRow, on: RuleOnNode, labels: Mapping[str, str], layer: str, machine: Machine, metric: str
-    ) -> None:
-        """Note how an open episode stands, if it has gone on."""
+    ) -> EpisodeRow:
+        """Note how an open episode stands, if it has gone on; gives its row."""
         row = _row(run, on, labels, layer, machine, metric, self._url, resolved=False)
         if self._open.get(row.episode_id) != row:
             self._note(row)
+        return row
 
-    def close_all(self, resolution: str, *, step: int, time_us: int) -> None:
+    def close_all(self, resolution: str, step: int, time_us: int, attempt: int) -> None:
         """Everything that is open is over."""
         for row in list(self._open.values()):
-            self._close(row, resolution, step, time_us)
+            self.close(row, resolution, step, time_us, attempt)
 
     def close_others(
-        self, going_on: Collection[tuple[str, int]], known: Collection[str], step: int, time_us: int
+        self, going_on: Collection[tuple[str, int]], known: Collection[str], step: int, time_us: int, attempt: int
     ) -> None:
         """Episodes of rules that changed or are gone are over.
 
@@ -72,7 +73,8 @@ class Teller:
         """
         for row in list(self._open.values()):
             if (row.rule_id, row.rule_version) not in going_on:
-                self._close(row, "rule changed" if row.rule_id in known else "rule deleted", step, time_us)
+                resolution = "rule changed" if row.rule_id in known else "rule deleted"
+                self.close(row, resolution, step, time_us, attempt)
 
     def open_ids(self) -> set[str]:
         """Pending and firing ones."""
@@ -83,7 +85,14 @@ class Teller:
         changed, self._changed = self._changed, {}
         return list(changed.values())
 
-    def _close(self, row: EpisodeRow, resolution: str, step: int, time_us: int) -> None:
+    def close(self, row: EpisodeRow, resolution: str, step: int, time_us: int, attempt: int) -> None:
+        """An episode is over.
+
+        Args:
+            step: newest step of this attempt; what happened after its last row is not over before it happened.
+        """
+        if row.attempt == attempt:
+            step, time_us = max(step, row.last_step), max(time_us, row.last_us)
         self._note(
             replace(row, state="resolved", resolution=resolution, resolved_step=step, resolved_us=time_us)
         )  # fmt: skip

@@ -7,13 +7,14 @@ and loading of the state in between, gives the same ones with the same ids.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from halfscope_server.alerts import metrics as catalog
 from halfscope_server.alerts.block import Block
 from halfscope_server.alerts.episodes import Teller
 from halfscope_server.alerts.lane import Lane
+from halfscope_server.alerts.node import Happened, Node
 from halfscope_server.alerts.packing import pack, unpack
 from halfscope_server.alerts.rule import Rule
 from halfscope_server.alerts.scope import covers
@@ -62,8 +63,9 @@ class RunEvaluator:
         self._streams: dict[str, str] = {}
         """How each stream of the newest attempt ended; empty: it goes on."""
         self._ranks: set[int] = set()
-        self._last_step, self._end_us = -1, 0
-        """Of the newest attempt: its newest step, and the newest time."""
+        self._rank_of: dict[str, int] = {}
+        self._ends: dict[str, tuple[int, int]] = {}
+        """Newest step and newest time of each of them."""
         self._lanes: dict[LaneKey, Lane] = {}
         self._tracks: dict[tuple[str, LaneKey], Track] = {}
         self._tracks_of: dict[LaneKey, list[Track]] = {}
@@ -147,33 +149,38 @@ class RunEvaluator:
         for event in signals:
             for lane in self._lanes.values():
                 lane.signal(event)
-        is_over = bool(self._streams) and all(ended in ENDS for ended in self._streams.values())
         for key, lane in self._lanes.items():
+            is_over = self._is_over(key)
             block = lane.take(self._run, final=is_over)
             if block is not None:
                 self._judge(key, block)
-        if is_over:
-            self._end()
+            if is_over:
+                self._end(key)
+        if self._is_over(None):
+            self._teller.close_all("run ended", *self._end_of(None), self._attempt)
 
     def _push(self, update: Update) -> None:
         columns = [column for column in update.columns if column.series.name in self._wanted.series]
         events = [event for event in update.events if event.kind in self._wanted.events]
         if update.ended or update.columns or update.stream not in self._streams:
             self._streams[update.stream] = update.ended
+        self._rank_of[update.stream] = update.rank
+        step, end_us = self._ends.get(update.stream, (-1, 0))
         passed = -1
         for column in update.columns:
             if column.step.size and int(column.step[-1]) > passed:
-                passed, end_us = int(column.step[-1]), int(column.time_us[-1])
-                self._end_us = max(self._end_us, end_us)
-        self._end_us = max(self._end_us, update.end_us or 0)
-        self._last_step = max(self._last_step, passed)
+                passed, end_us = int(column.step[-1]), max(end_us, int(column.time_us[-1]))
+        self._ends[update.stream] = max(step, passed), max(end_us, update.end_us or 0)
         for lane in self._lanes.values():
             lane.push(update, columns, events, passed, frames=self._wanted.frames)
 
     def _judge(self, key: LaneKey, block: Block) -> None:
         for track in self._tracks_of[key]:
-            for node, (on, layer, machine, change) in track.feed(block, self._attempt):
-                self._teller.happened(self._run, on, node.labels, layer, machine, track.metric, change)
+            self._note(track, track.feed(block, self._attempt))
+
+    def _note(self, track: Track, found: Iterator[tuple[Node, Happened]]) -> None:
+        for node, (on, layer, machine, change) in found:
+            self._teller.happened(self._run, on, node.labels, layer, machine, track.metric, change)
 
     def _tell_progress(self) -> None:
         for track in self._tracks.values():
@@ -182,18 +189,34 @@ class RunEvaluator:
 
     def _restart(self, attempt: int) -> None:
         self._attempt = attempt
-        self._streams, self._last_step = {}, -1
+        self._streams, self._rank_of, self._ends = {}, {}, {}
         for lane in self._lanes.values():
             lane.restart()
         for track in self._tracks.values():
             track.restart()
 
-    def _end(self) -> None:
-        """Every stream has ended: nothing fires any more."""
-        self._tell_progress()
-        for track in self._tracks.values():
+    def _of(self, key: LaneKey) -> list[str]:
+        """Streams of these ranks."""
+        return [stream for stream in self._streams if key is None or self._rank_of[stream] in key]
+
+    def _is_over(self, key: LaneKey) -> bool:
+        """Whether every stream of these ranks has ended; of ranks that are not there, of all."""
+        streams = self._of(key) or self._of(None)
+        return bool(streams) and all(self._streams[stream] in ENDS for stream in streams)
+
+    def _end_of(self, key: LaneKey) -> tuple[int, int]:
+        """Newest step and newest time of these ranks."""
+        ends = [self._ends[stream] for stream in self._of(key) or self._of(None)]
+        return max((step for step, _ in ends), default=-1), max((end_us for _, end_us in ends), default=0)
+
+    def _end(self, key: LaneKey) -> None:
+        """Nothing more comes of these ranks: nothing fires there any more."""
+        for track in self._tracks_of[key]:
+            for on, labels, layer, machine in track.machines:
+                row = self._teller.tell(self._run, on, labels, layer, machine, track.metric)
+                resolution = "run ended" if on.rank is None else "rank ended"
+                self._teller.close(row, resolution, *self._end_of(key), self._attempt)
             track.forget_machines()
-        self._teller.close_all("run ended", step=self._last_step, time_us=self._end_us)
 
     # ---- rules and state ----------------------------------------------------------------------
 
@@ -203,7 +226,8 @@ class RunEvaluator:
         self._attempt = kept.get("attempt", -1)
         self._streams = dict(kept.get("streams", {}))
         self._ranks = set(kept.get("ranks", ()))
-        self._last_step, self._end_us = kept.get("last_step", -1), kept.get("end_us", 0)
+        self._rank_of = dict(kept.get("rank_of", {}))
+        self._ends = {stream: tuple(end) for stream, end in kept.get("ends", {}).items()}
         looking = [(rule, row.version) for row, rule in rules if rule.enabled and covers(rule, self._run)]
         self._by_rank = any("rank" in rule.group_by and not rule.scope.ranks for rule, _ in looking)
         of_track: dict[tuple[str, LaneKey], list[tuple[Rule, int]]] = {}
@@ -229,7 +253,17 @@ class RunEvaluator:
         if kept:
             self._teller.load(kept["episodes"])
             going_on = {(rule.id, version) for rule, version in looking}
-            self._teller.close_others(going_on, {rule.id for _, rule in rules}, self._last_step, self._end_us)
+            self._teller.close_others(going_on, {rule.id for _, rule in rules}, *self._end_of(None), self._attempt)
+            self._resume(going_on, {tuple(rule) for rule in kept["rules"]})
+
+    def _resume(self, rules: Collection[tuple[str, int]], kept: Collection[tuple[str, int]]) -> None:
+        """Rules that were changed hear of what was told by an event and still goes on."""
+        changed = {rule for rule in rules if rule not in kept and any(rule[0] == rule_id for rule_id, _ in kept)}
+        if not changed:
+            return
+        for key, tracks in self._tracks_of.items():
+            for track in tracks if not self._is_over(key) else ():
+                self._note(track, track.resume(changed, self._attempt))
 
     def _lanes_of(self, rule: Rule) -> list[LaneKey]:
         ranks = tuple(sorted(set(rule.scope.ranks)))
@@ -242,8 +276,9 @@ class RunEvaluator:
             "attempt": self._attempt,
             "streams": dict(self._streams),
             "ranks": sorted(self._ranks),
-            "last_step": self._last_step,
-            "end_us": self._end_us,
+            "rank_of": self._rank_of,
+            "ends": self._ends,
+            "rules": [(rule.id, row.version) for row, rule in self._rules],
             "tracks": [[metric, lane, track.state()] for (metric, lane), track in self._tracks.items()],
             "lanes": [[key, lane.state()] for key, lane in self._lanes.items()],
             "episodes": self._teller.state(),

@@ -17,7 +17,7 @@ from halfscope_server.alerts.block import NO_MARKS, Block, Marks, Sketched, mark
 from halfscope_server.alerts.lane import reduced
 from halfscope_server.alerts.types import Column
 from halfscope_server.query.view import RunView
-from halfscope_server.store.types import EventMarks
+from halfscope_server.store.types import EventMarks, StreamRow
 from halfscope_server.store.update_types import Wanted
 
 Ints = NDArray[np.int64]
@@ -41,7 +41,7 @@ class Part:
     columns: Sequence[Column]
     """Every series over the whole start, ranks as one."""
     is_over: bool
-    """Every stream of it has ended."""
+    """Every stream of it has ended, of these ranks."""
 
     @property
     def span(self) -> tuple[int, int] | None:
@@ -70,8 +70,8 @@ class History:
         waiting = list(frames)
         run = self._view.row
         if span is None:
-            if waiting:
-                yield Block(run=run, frames=waiting)
+            if waiting or any(attempt == part.attempt for attempt, _ in self._told):
+                yield Block(run=run, frames=waiting, marks=self._marks_of(part))
             return
         marks = self._marks_of(part)
         edges = [*range(span[0], span[1] + 1, ROWS), span[1] + 1]
@@ -109,10 +109,15 @@ class History:
             Part(
                 attempt=number,
                 columns=columns,
-                is_over=all(s.ended in ENDS for s in streams if s.attempt == number),
+                is_over=self._is_over([stream for stream in streams if stream.attempt == number]),
             )
             for number, columns in of_attempt.items()
         ]
+
+    def _is_over(self, streams: Sequence[StreamRow]) -> bool:
+        """As live evaluation sees it: of ranks that are not there all count."""
+        own = [stream for stream in streams if self._ranks is None or stream.rank in self._ranks]
+        return all(stream.ended in ENDS for stream in own or streams if not stream.stream.startswith("~"))
 
     def _of_ranks(self, column: Column, rank: NDArray[np.int32]) -> Column | None:
         if not column.step.size:
@@ -145,7 +150,7 @@ class History:
                 step, time_us, mark = np.array(sorted(rows), np.int64).T
                 found[kind] = Marks(step=step, time_us=time_us, mark=mark)
         quick = self._marks
-        if quick is None or not quick.step.size:
+        if quick is None or not quick.step.size or not part.columns:
             return found
         longest = max(part.columns, key=lambda column: column.step.size)
         mine = quick.attempt == part.attempt

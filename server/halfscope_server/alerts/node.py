@@ -8,7 +8,7 @@ rules that ask for the same numbers share one node, and a rule that is idle and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from halfscope_server.alerts.machine import Change, Floats, Ints, Judged, Levels
 from halfscope_server.alerts.metrics import find
 from halfscope_server.alerts.rule import Rule
 from halfscope_server.alerts.scope import layer_mask
+from halfscope_server.alerts.types import Samples
 
 MAX_EVIDENCE = 64
 MAX_LAYER_EVIDENCE = 16
@@ -221,6 +222,14 @@ class Node:
             yield on, layer, machine, change
         if machine.phase != "idle":
             on.machines[layer] = machine
+
+    def resume(self, told: Samples, changed: Collection[tuple[str, int]], attempt: int) -> Iterator[Happened]:
+        """Show rules that were changed the newest of these numbers, which the others have seen."""
+        judged = Judged(told.step, told.time_us, told.value)
+        seen = Judged(told.step[:0], told.time_us[:0], told.value[:0]) if self._recent else judged
+        for on in self._rules:
+            if (on.rule.id, on.version) in changed:
+                yield from self._advance(on, "", judged, range(1), seen, attempt)
 
     def _evidence(self, on: RuleOnNode, layer: str, column: Judged, at: int) -> dict[str, Any]:
         """The numbers up to the firing: of so many samples, those that there are."""

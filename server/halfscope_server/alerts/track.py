@@ -6,7 +6,7 @@ baseline share one node per set of labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -91,6 +91,15 @@ class Track:
                     value = samples.value[:, None]
                     for happened in node.feed(samples.step, samples.time_us, value, (), attempt):
                         yield node, happened
+
+    def resume(self, changed: Collection[tuple[str, int]], attempt: int) -> Iterator[tuple[Node, Happened]]:
+        """Show rules that were changed (id, version) what the last event said: there may be none after it."""
+        now = getattr(self._source, "now", None)
+        told = None if now is None else now()
+        if told is not None:
+            for node in self._nodes_of((), by_layer=False):
+                for happened in node.resume(told, changed, attempt):
+                    yield node, happened
 
     def restart(self) -> None:
         """The training began anew."""

@@ -84,10 +84,11 @@ def _of_group(streams: list[Records], every: list[Records], rule: Rule, label: A
                 current.fired, current.value = sample.step, compared
                 found.append(current)
         past += [s.value for s in samples if math.isfinite(s.value)]
-        if all(records.ended in ENDED for records in every if records.attempt == attempt):
+        there = [r for r in streams if r.attempt == attempt] or [r for r in every if r.attempt == attempt]
+        if all(records.ended in ENDED for records in there):
             if current is not None:
-                current.resolution = "run ended"
-                current.resolved = max(row.step for r in every if r.attempt == attempt for row in r.rows)
+                current.resolution = "rank ended" if "rank" in rule.group_by else "run ended"
+                current.resolved = max(row.step for r in there for row in r.rows)
             current = cleared = None
     return found
 

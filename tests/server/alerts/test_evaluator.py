@@ -274,3 +274,48 @@ def test_server_events_of_an_older_start_are_old() -> None:
     assert evaluate(groups, [rule]) == []
     (episode,) = evaluate([*groups[:2], [server_event("lost_contact", 4, attempt=1)]], [rule])
     assert (episode.state, episode.fired_step, episode.attempt) == ("firing", 4, 1)
+
+
+def test_the_alert_of_a_rank_is_over_when_that_rank_ends() -> None:
+    """At its own last step, while the others go on; what is judged of all ranks together goes on with them."""
+    by_rank = HIGH.model_copy(update={"id": "rank", "group_by": ["run", "rank"]})
+    ranks = [Records(_rows_of([3.0] * 30)), Records(_rows_of([3.0] * 15), rank=1, ended="killed")]
+    told = [
+        (e.rule_id, e.rank, e.state, e.resolved_step, e.resolution) for e in evaluate(whole(ranks), [HIGH, by_rank])
+    ]
+    assert told == [
+        ("high", None, "firing", None, ""),
+        ("rank", 0, "firing", None, ""),
+        ("rank", 1, "resolved", 14, "rank ended"),
+    ]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_rule_told_by_events_that_is_changed_goes_on_from_the_last_of_them(restarts: bool) -> None:
+    """Silence goes on though its rule was renamed: no further event comes to say so. A new rule begins with the next
+    data, and nothing is said of a run that is over."""
+    quiet = Rule(id="quiet", name="q", metric="no_data", threshold=0)
+    renamed, new = quiet.model_copy(update={"name": "silence"}), quiet.model_copy(update={"id": "new"})
+    rules = [(Version("quiet", 2), renamed), (Version("new"), new)]
+    records = Records(_rows_of([1.0] * 6), ended="finished")
+
+    def changed(*updates: Any) -> list[tuple[Any, ...]]:
+        evaluator = RunEvaluator(run_row(), [(Version("quiet"), quiet)])
+        for update in updates:
+            evaluator.feed([update])
+        if restarts:
+            evaluator = RunEvaluator(run_row(), rules, state=evaluator.state())
+            found = evaluator.feed([])
+        else:
+            found = evaluator.set_rules(rules)
+        found += evaluator.feed([records.update(5, 6)])
+        return [(e.rule_id, e.rule_version, e.state, e.fired_step, e.fired_us, e.resolved_step) for e in found]
+
+    lost = server_event("lost_contact", 4, time_us=77)
+    assert changed(records.update(0, 5), lost) == [
+        ("quiet", 1, "resolved", 4, 77, 4),
+        ("quiet", 2, "firing", 4, 77, None),
+        ("quiet", 2, "resolved", 4, 77, 5),
+    ]
+    assert changed(records.update(0, 5)) == []
+    assert changed(records.update(0, 6), lost) == []

@@ -22,6 +22,7 @@ class _Signal:
     def __init__(self, memory: Memory, begins: str, ends: str) -> None:
         self._memory, self._begins, self._ends = memory, begins, ends
         memory.setdefault("since", None)
+        memory.setdefault("since_us", 0)
 
     def feed(self, block: Block) -> Found:
         begins, ends = block.of(self._begins), block.of(self._ends)
@@ -42,10 +43,17 @@ class _Signal:
         steps, times, values = steps[order], times[order], values[order]
         on = values > 0
         if on[-1]:
-            self._memory["since"] = int(steps[-1])
+            self._memory["since"], self._memory["since_us"] = int(steps[-1]), int(times[-1])
         elif steps.size:
             self._memory["since"] = None
         return {(): Samples(step=steps, time_us=times, value=values)}
+
+    def now(self) -> Samples | None:
+        """What a rule that is changed after it has to know; None: nothing is on."""
+        since, since_us = self._memory["since"], self._memory["since_us"]
+        if since is None:
+            return None
+        return Samples(step=np.array([since]), time_us=np.array([since_us]), value=np.ones(1))
 
     def restart(self) -> None:
         self._memory["since"] = None
