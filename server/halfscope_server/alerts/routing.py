@@ -133,12 +133,16 @@ def repeated(episode: EpisodeRow, told: Sequence[NoticeRow], around: Around) -> 
         return []
     enabled = {row.channel_id for row in around.channels if row.enabled}
     due = []
-    for notice in told:
-        if notice.kind == "fired" and notice.channel_id in enabled:
-            number = int((around.now_us - notice.created_us) // (rule.repeat_s * 1e6))
-            kind = f"repeat:{number}"
-            if number >= 1 and not any(n.kind == kind and n.channel_id == notice.channel_id for n in told):
-                due.append(_notice(episode, notice.channel_id, kind, around))
+    for first in told:
+        if first.kind != "fired" or first.channel_id not in enabled or first.state in ("waiting", "sending"):
+            continue  # what was never told is not told again
+        made = [notice for notice in told if notice.channel_id == first.channel_id and notice.kind != "resolved"]
+        since_us = max(notice.created_us for notice in made)
+        number, last = (int((at_us - first.created_us) // (rule.repeat_s * 1e6)) for at_us in (around.now_us, since_us))
+        if number > last:
+            # The rule may have asked for it more often until now.
+            used = max((int(notice.kind.partition(":")[2] or 0) for notice in made), default=0)
+            due.append(_notice(episode, first.channel_id, f"repeat:{max(number, used + 1)}", around))
     return due if due and not muted_by(episode, around) else []
 
 

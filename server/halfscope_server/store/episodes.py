@@ -24,6 +24,8 @@ alert_state = schema.alert_state
 FIRING = ("firing", "no_data")
 """States of episodes that people are told of."""
 NOT_SETTLED = ("waiting", "sending")
+REPEAT = "repeat:"
+"""How the kinds of repetitions begin."""
 KEYS_PER_QUERY = 500
 
 _COLUMNS = tuple(column.name for column in episode.c if column.name != "body")
@@ -91,8 +93,26 @@ def save(connection: sa.Connection, evaluations: Sequence[Evaluation], *, now_us
             refused.add(one.run_id)
     kept = [one for one in ordered if one.run_id not in refused]
     _upsert(connection, [row for one in kept for row in one.episodes], now_us=now_us)
-    cursors.insert_missing(connection, notice, [_packed_notice(one.run_id, row) for one in kept for row in one.notices])
+    notices = [(one.run_id, row) for one in kept for row in one.notices]
+    for run_id, row in notices:
+        if row.kind.startswith(REPEAT):
+            _supersede(connection, run_id, row)
+    cursors.insert_missing(connection, notice, [_packed_notice(run_id, row) for run_id, row in notices])
     return refused
+
+
+def _supersede(connection: sa.Connection, run_id: str, newer: NoticeRow) -> None:
+    """A receiver that was down is told once how things stand, not as often as it could not be told."""
+    connection.execute(
+        sa.delete(notice).where(
+            notice.c.run_id == run_id,
+            notice.c.episode_id == newer.episode_id,
+            notice.c.channel_id == newer.channel_id,
+            notice.c.kind.startswith(REPEAT),
+            notice.c.kind != newer.kind,
+            notice.c.state == "waiting",
+        )
+    )
 
 
 def _present(connection: sa.Connection, run_ids: Sequence[str]) -> set[str]:
@@ -274,12 +294,26 @@ def claim(
 
 def settle(connection: sa.Connection, claimed: NoticeRow, values: dict[str, Any]) -> bool:
     """Say what became of a claimed notification; False: it was claimed anew since, or is gone."""
+    if values["state"] == "waiting" and claimed.kind.startswith(REPEAT) and _is_superseded(connection, claimed):
+        # Made while this one was on its way: only the newer one is tried again.
+        left = sa.delete(notice).where(*_is_notice(claimed), notice.c.state == "sending")
+        return connection.execute(left.where(notice.c.num_tries == claimed.num_tries)).rowcount > 0
     settled = connection.execute(
         sa.update(notice)
         .where(*_is_notice(claimed), notice.c.state == "sending", notice.c.num_tries == claimed.num_tries)
         .values(values)
     )
     return settled.rowcount > 0
+
+
+def _is_superseded(connection: sa.Connection, row: NoticeRow) -> bool:
+    newer = sa.select(notice.c.kind).where(
+        notice.c.episode_id == row.episode_id,
+        notice.c.channel_id == row.channel_id,
+        notice.c.kind.startswith(REPEAT),
+        notice.c.created_us > row.created_us,
+    )
+    return connection.execute(newer.limit(1)).first() is not None
 
 
 def give_up(connection: sa.Connection, channel_id: str, error: str) -> None:

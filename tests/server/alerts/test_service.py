@@ -577,17 +577,44 @@ def test_what_was_acknowledged_while_it_was_silenced_is_not_sent_afterwards(serv
     assert (len(served.episodes("resolved")), served.notices()) == (1, [])
 
 
+def settle(served: Served, state: Any) -> None:
+    """What is due was tried."""
+    for claimed in served.store.alerts.claim_notices(now_us=served.now_us, limit=100, lease_s=60.0):
+        served.store.alerts.settle_notice(claimed, state=state, now_us=served.now_us)
+
+
 def test_it_is_told_again_until_somebody_acknowledges(served: Served) -> None:
     """After an outage once, not as often as it was missed."""
     fire(served, HIGH.model_copy(update={"repeat_s": 60.0}))
     served.round()
     for seconds in (30.0, 31.0, 20.0, 300.0):
+        settle(served, "sent")
         served.round(seconds)
+    settle(served, "sent")
     assert [kind for *_, kind in served.notices()] == ["fired", "repeat:1", "repeat:6"]
     (row,) = served.store.alerts.episodes()
     served.store.alerts.acknowledge(row.episode_id, "me", now_us=served.now_us)
     served.round(300.0)
     assert [kind for *_, kind in served.notices()] == ["fired", "repeat:1", "repeat:6"]
+
+
+def test_repetitions_do_not_pile_up_while_a_receiver_is_down(served: Served) -> None:
+    """One waits at most, the newest, and none beside a beginning that was not told yet."""
+    fire(served, HIGH.model_copy(update={"repeat_s": 60.0}))
+    served.round()
+    for _ in range(3):
+        settle(served, "waiting")
+        served.round(60.0)
+    assert [kind for *_, kind in served.notices()] == ["fired"]
+    settle(served, "sent")
+    for _ in range(3):
+        served.round(60.0)
+    assert [kind for *_, kind in served.notices()] == ["fired", "repeat:6"]
+    (claimed,) = served.store.alerts.claim_notices(now_us=served.now_us, limit=100, lease_s=600.0)
+    served.round(60.0)  # another comes while that one is on its way, in vain
+    assert [kind for *_, kind in served.notices()] == ["fired", "repeat:6", "repeat:7"]
+    assert served.store.alerts.settle_notice(claimed, state="waiting", now_us=served.now_us)
+    assert [kind for *_, kind in served.notices()] == ["fired", "repeat:7"]
 
 
 def test_what_is_heard_of_a_day_late_wakes_nobody(served: Served) -> None:
