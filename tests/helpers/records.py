@@ -149,7 +149,9 @@ def run_row(run_id: str = "run1", **other: Any) -> RunRow:
     return RunRow(**{**values, **other})
 
 
-def server_event(kind: str, step: int, *, attempt: int = 0, rank: int = 0, time_us: int = 0) -> Update:
+def server_event(
+    kind: str, step: int, *, attempt: int = 0, rank: int = 0, time_us: int = 0, **attributes: Any
+) -> Update:
     """Something that the server wrote into the run."""
     event = EventRow(
         run_id="run1",
@@ -162,7 +164,7 @@ def server_event(kind: str, step: int, *, attempt: int = 0, rank: int = 0, time_
         time_us=time_us,
         severity="warning",
         where=(),
-        attributes={},
+        attributes=attributes,
     )
     return Update(run_id="run1", stream=SERVER_STREAM, attempt=0, rank=0, next=step + 1, events=[event])
 

@@ -22,6 +22,8 @@ Ints = NDArray[np.int64]
 
 GRAVE = 1
 """What `Marks.mark` is for an event of any other kind that is worse than information."""
+BY_HAND = ("KeyboardInterrupt",)
+"""Exceptions by which people end a training: that is no failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,8 @@ class Marks:
     step: Ints
     time_us: Ints
     mark: Ints
-    """Of skips and losses as in `EventMarks.skip_class`; of other kinds `GRAVE`, or 0 for mere information."""
+    """Of skips and losses as in `EventMarks.skip_class`; of other kinds `GRAVE`, or 0 for mere information: of the
+    ends of streams for all that are no failures."""
 
 
 NO_MARKS = Marks(step=np.empty(0, np.int64), time_us=np.empty(0, np.int64), mark=np.empty(0, np.int64))
@@ -44,7 +47,17 @@ def mark_of(event: EventRow) -> int:
         return SKIP_CLASSES.index(told) if told in SKIP_CLASSES else 0
     if event.kind == "loss_nonfinite":
         return CAUGHT if event.attributes.get("caught") is True else 0
+    if event.kind == "run_ended":
+        return GRAVE if _is_failure(event) else 0
     return 0 if event.severity == "info" else GRAVE
+
+
+def _is_failure(end: EventRow) -> bool:
+    told = end.attributes
+    if told.get("outcome") == "exception":
+        is_exit = told.get("error_type") == "SystemExit" and told.get("message") in ("", "0", "None")
+        return not is_exit and told.get("error_type") not in BY_HAND
+    return told.get("outcome") == "killed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,9 @@ Ints = NDArray[np.int64]
 Told = tuple[str, int, int, int]
 """(kind, step, time, mark) of an event."""
 
-IMMEDIATE = frozenset({"lost"})
-"""Kinds of the agents' events that wait for no row: they tell of rows that are missing. So do all of the server's."""
+IMMEDIATE = frozenset({"lost", "run_ended"})
+"""Kinds of the agents' events that wait for no row: they tell of rows that are missing, or that nobody else will get to
+either. So do all of the server's."""
 NEVER = np.iinfo(np.int64).max
 
 

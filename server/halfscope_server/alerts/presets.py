@@ -235,6 +235,17 @@ def _speed_and_run() -> Iterable[Preset]:
     )
     yield _preset(
         RUN,
+        "run-failed",
+        "Training failed",
+        metric="run_failed",
+        threshold=0,
+        severity="critical",
+        message="the training failed at step {first_step}: it was killed, or an exception ended it",
+        reason="Whoever waits for it waits in vain. Killed by the system, out of memory, or an error in the program;"
+        " one that finishes or is stopped with Ctrl-C raises nothing.",
+    )
+    yield _preset(
+        RUN,
         "no-data",
         "No data",
         metric="no_data",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from halfscope_server.alerts.presets import find, presets
@@ -166,3 +167,56 @@ def test_silence_a_stall_and_lost_records_are_told_by_events() -> None:
     assert _fired(_steps(20, loss=1.0), ended="finished") == []
     rows[5].events.append(("lost", "warning", {}))
     assert _fired(rows) == [("lost-data", 5, 5, None)]
+
+
+def _end(outcome: str, **attributes: str) -> tuple[str, str, dict[str, str]]:
+    return "run_ended", "info", {"outcome": outcome, **attributes}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attributes", "is_failure"),
+    [
+        ("exception", {"error_type": "RuntimeError", "message": "CUDA out of memory"}, True),
+        ("exception", {"error_type": "SystemExit", "message": "1"}, True),
+        ("exception", {"error_type": "SystemExit", "message": "0"}, False),
+        ("exception", {"error_type": "KeyboardInterrupt", "message": ""}, False),
+        ("finished", {}, False),
+        ("superseded", {}, False),
+    ],
+)
+def test_a_training_that_an_exception_ends_is_told(outcome: str, attributes: dict[str, str], is_failure: bool) -> None:
+    """Fired at its last step and resolved by the same end; whoever finishes or stops it by hand has not failed."""
+    rows = _steps(20, loss=1.0)
+    rows.append(Row(20, 400_000, {}, [_end(outcome, **attributes)]))
+    records = Records(rows, ended=outcome)
+    found = evaluate(whole([records]), RULES)
+    told = [(e.rule_id, e.severity, e.fired_step, e.resolved_step, e.resolution) for e in found]
+    assert told == ([("run-failed", "critical", 20, 20, "run ended")] if is_failure else [])
+    assert evaluate([[records.update(0, 20)], [records.update(20, 21)]], RULES) == found
+    at_once = Records([Row(0, 0, {}, [_end(outcome, **attributes)])], ended=outcome)
+    assert len(evaluate(whole([at_once]), RULES)) == is_failure
+
+
+def test_a_killed_training_is_told_once_whatever_its_other_ranks_do() -> None:
+    """The rank that goes on takes nothing back, also where it hangs; a new start does, and may fail once more."""
+    killed, other = Records(_steps(20, loss=1.0), ended="killed"), Records(_steps(40, loss=1.0), rank=1)
+    word = server_event("run_ended", 19, outcome="killed")
+
+    def told(*groups: list[Any]) -> list[tuple[Any, ...]]:
+        return [(e.attempt, e.state, e.fired_step, e.resolution) for e in evaluate(groups, RULES)]
+
+    begin = [killed.update(0, 20), other.update(0, 20)]
+    assert told([*begin, word]) == [(0, "firing", 19, "")]
+    assert told([*begin, word], [other.update(20, 40)]) == [(0, "firing", 19, "")]
+    other.ended = "killed"
+    end = [other.update(20, 40), server_event("run_ended", 39, rank=1, outcome="killed")]
+    assert told([*begin, word], end) == told([*begin, word], end, [end[1]]) == [(0, "resolved", 19, "run ended")]
+    again = Records(_steps(10, loss=1.0), attempt=1)
+    assert told([*begin, word], [again.update(0, 10)]) == [(0, "resolved", 19, "cleared")]
+    assert told([*begin], [again.update(0, 10)], [word]) == []
+    second = server_event("run_ended", 9, attempt=1, outcome="killed")
+    again.ended = "killed"
+    assert told([*begin, word], end, [again.update(0, 10), second]) == [
+        (0, "resolved", 19, "run ended"),
+        (1, "resolved", 9, "run ended"),
+    ]

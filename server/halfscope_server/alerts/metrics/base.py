@@ -88,4 +88,6 @@ class Metric:
     """Id of the panel that shows it on a run's Overview."""
     kind: Literal["number", "flag", "scale"] = "number"
     """How its values read: `scale`: as powers of two."""
+    ends_with_run: bool = False
+    """It tells of the run's end itself: that this is resolved by the same end is no news for anybody."""
     aliases: tuple[str, ...] = field(default=())
