@@ -11,6 +11,7 @@ import getpass
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections import Counter
@@ -24,6 +25,11 @@ from halfscope_server.store.store import Store
 
 from tests.helpers.ports import free_port
 from tests.helpers.preloaded import Preloaded
+
+# Started in the background of a script, this process ignores SIGINT and hands that on to every program it starts;
+# those that are interrupted by a test must not.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Asked of Triton when it is first imported, by whatever that is: kernels run in its interpreter, for want of a device.
 os.environ["TRITON_INTERPRET"] = "1"
