@@ -151,15 +151,13 @@ def _scale() -> Iterable[Preset]:
         "scale-collapsing",
         "Loss scale collapsing",
         metric="scale_fall",
-        aggregation="sum",
-        window=Span(steps=200),
         comparison=">=",
         threshold=4,
         clear=2,
         severity="critical",
         message="the loss scale lost {value} within 200 steps, at step {step}",
-        reason="Four doublings lost within 200 steps, settling and probing left out, take 8,000 clean steps to win back"
-        " at PyTorch's growth interval; meanwhile small gradients underflow.",
+        reason="Four doublings lost within 200 steps, settling left out, take 8,000 clean steps to win back at"
+        " PyTorch's growth interval; meanwhile small gradients underflow.",
     )
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halfscope_server.alerts.block import Block
+from halfscope_server.alerts.block import Block, Marks
 from halfscope_server.alerts.metrics import find, metrics
 from halfscope_server.alerts.rule import Rule
 from halfscope_server.alerts.types import Column
+from halfscope_server.store.types import SKIP_CLASSES
 
 from tests.helpers.records import Records, cut, evaluate, run_row, series_row, whole
 from tests.helpers.trainings import Training
@@ -103,6 +104,39 @@ def test_a_scale_is_held_against_the_floor_of_its_batch() -> None:
     )  # fmt: skip
     assert found.tolist() == [5, 5, 1, 1, -1, -1]
     assert _values("scale_over_floor", amp__scale=(steps, scale)).tolist() == [5] * 6
+
+
+def test_a_fall_of_the_scale_is_what_is_lost_of_its_highest() -> None:
+    """A sawtooth of trials and of hard batches is one doubling deep; settling and values set by hand are no fall."""
+    metric = find("scale_fall")
+    assert metric is not None
+    used, left, events = [], [], []
+    scale, clean = 2.0**20, 0
+    for step in range(1200):
+        used.append(scale)
+        skipped = scale >= 2.0**17 or step in (700, 702, 704)
+        if skipped:
+            events.append((step, "settling" if step < 10 else "single" if step in (700, 702, 704) else "probe"))
+        clean = 0 if skipped else clean + 1
+        scale = scale / 2 if skipped else scale * 2 if clean % 20 == 0 else scale
+        left.append(2.0**10 if step == 1000 else scale)  # by hand
+        scale = left[-1]
+    steps, classes = np.array([step for step, _ in events]), [SKIP_CLASSES.index(name) for _, name in events]
+    marks = {"skip": Marks(step=steps, time_us=steps * 1000, mark=np.array(classes))}
+    at = np.arange(1200)
+    columns = [
+        Column(series=series_row(name), step=at, time_us=at, value=np.array(value))
+        for name, value in (("amp.scale", used), ("amp.scale_next", left))
+    ]
+    (samples,) = metric.make({}).feed(Block(run=run_row(), columns=columns, marks=marks)).values()  # type: ignore[union-attr]  # of series
+    assert samples.value[:600].max() == 1
+    assert not samples.value[:20].any()
+    exponents, behind = np.log2(used), np.log2(left)
+    for step in range(210, 1000):
+        net = exponents[step - 199 : step + 1].max() - behind[step]
+        assert samples.value[step] == max(0.0, net)
+    assert samples.value[705] == 4  # three skips, and the trial before
+    assert samples.value[1000:].max() == 1
 
 
 def test_an_input_is_held_against_fp16_only_where_fp16_computes() -> None:
