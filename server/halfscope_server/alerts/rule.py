@@ -15,6 +15,11 @@ Severity = Literal["info", "warning", "critical"]
 Comparison = Literal[">", ">=", "<", "<="]
 GroupKey = Literal["run", "layer", "rank"]
 
+TOLD_ONLY = frozenset(
+    {"name", "severity", "inhibited_by", "repeat_s", "channels", "message", "runbook", "reason", "preset"}
+)
+"""Fields that change what is told and to whom, and nothing of what is judged: what fires goes on when they change."""
+
 Glob = Annotated[str, Field(min_length=1, max_length=512)]
 
 

@@ -252,7 +252,8 @@ class AlertService:
                 # Made by another version: shown by the API with what is wrong with it.
                 log.warning("the rule %s cannot be evaluated: %s", row.rule_id, error)
             else:
-                rules.append((row, rule))
+                # What fires goes on where only its name or its channels changed.
+                rules.append((replace(row, version=row.judged_version), rule))
         self._rules = rules
         for followed in self._followed.values():
             followed.set_rules(rules)

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Body, Path, Query
 
 from halfscope_server.alerts import presets
 from halfscope_server.alerts.backtest import backtest
-from halfscope_server.alerts.rule import Rule
+from halfscope_server.alerts.rule import TOLD_ONLY, Rule
 from halfscope_server.alerts.sentences import sentence
 from halfscope_server.alerts.validation import InvalidRule, Problem, check, check_among, parse
 from halfscope_server.alerts.vocabulary import vocabulary
@@ -156,7 +156,7 @@ def change_rule(
         int | None, Query(ge=1, description="The version that the change was made from; none: whatever is there")
     ] = None,
 ) -> RuleItem:
-    """Change a rule. What it fires is resolved, and judged anew from its next steps on."""
+    """Change a rule. What it fires is resolved where it judges otherwise now, and judged anew from the next step on."""
     if body.id != rule:
         raise InvalidRequest(f"the body is of rule {body.id!r}, the address of {rule!r}; an id stays as it is")
     _existing(services, rule)
@@ -209,7 +209,10 @@ def _keep(services: Services, rules: Sequence[Rule], *, expected_version: int | 
         raise InvalidRequest(f"{MAX_RULES:,} rules are the most that are kept; delete some that are not needed")
     if expected_version == 0 and (double := known & {rule_id for rule_id, _ in bodies}):
         raise Conflict(f"there is a rule {min(double)!r} already; choose another id, or change that one")
-    kept = [store.put_rule(rule_id, body, now_us=now_us, expected_version=expected_version) for rule_id, body in bodies]
+    kept = [
+        store.put_rule(rule_id, body, now_us=now_us, expected_version=expected_version, told_only=TOLD_ONLY)
+        for rule_id, body in bodies
+    ]
     services.alerts.rules_changed()
     return kept
 

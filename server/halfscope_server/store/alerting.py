@@ -38,6 +38,9 @@ channel = schema.channel
 silence = schema.silence
 lease = schema.lease
 
+JUDGED = ""
+"""Under this name a rule's body holds its `judged_version`, where that is not its version."""
+
 Connecting = Callable[[], AbstractContextManager[sa.Connection]]
 
 
@@ -84,7 +87,13 @@ class AlertStore:
         return None if row is None or row.body is None else _rule(row)
 
     def put_rule(
-        self, rule_id: str, body: Mapping[str, Any], *, now_us: int, expected_version: int | None = None
+        self,
+        rule_id: str,
+        body: Mapping[str, Any],
+        *,
+        now_us: int,
+        expected_version: int | None = None,
+        told_only: Collection[str] = (),
     ) -> RuleRow:
         """Make or change a rule; a body that says what is there already changes nothing.
 
@@ -93,11 +102,11 @@ class AlertStore:
             body: plain values.
             now_us: server time.
             expected_version: of the rule that the change was made from; 0: there must be none; None: whatever is there.
+            told_only: fields whose change leaves `judged_version` as it is.
 
         Raises:
             Conflict: the rule is of another version than expected.
         """
-        packed = plain.pack(body)
         with self._writing() as connection:
             _lock_name(connection, f"rule:{rule_id}")
             of_it = rule.c.rule_id == rule_id
@@ -109,9 +118,12 @@ class AlertStore:
                     f"the rule {rule_id} is of version {version} and the change was made from {expected_version}; "
                     "read it again and repeat the change"
                 )
-            if held is not None and is_there and bytes(held.body) == packed:
-                return _rule(held)
-            values: dict[str, Any] = {"body": packed, "updated_us": now_us}
+            old = _rule(held) if held is not None and is_there else None
+            if old is not None and plain.pack(old.body) == plain.pack(body):
+                return old
+            is_judged_so = old is not None and _without(old.body, told_only) == _without(body, told_only)
+            judged = {JUDGED: old.judged_version} if old is not None and is_judged_so else {}
+            values: dict[str, Any] = {"body": plain.pack({**body, **judged}), "updated_us": now_us}
             if held is None:
                 connection.execute(sa.insert(rule).values(rule_id=rule_id, version=1, created_us=now_us, **values))
             else:
@@ -432,11 +444,18 @@ def _lock_name(connection: sa.Connection, name: str) -> None:
     cursors.lock_run(connection, name)
 
 
+def _without(body: Mapping[str, Any], names: Collection[str]) -> bytes:
+    """The rest of a rule's body, to compare."""
+    return plain.pack(sorted((name, value) for name, value in body.items() if name not in names))
+
+
 def _rule(row: sa.Row[Any]) -> RuleRow:
+    body = plain.unpack(row.body)
     return RuleRow(
         rule_id=row.rule_id,
         version=row.version,
-        body=plain.unpack(row.body),
+        judged_version=body.pop(JUDGED, row.version),
+        body=body,
         created_us=row.created_us,
         updated_us=row.updated_us,
     )

@@ -327,7 +327,9 @@ class RuleRow:
 
     rule_id: str
     version: int
-    """Counts changes, from 1; episodes say which version made them."""
+    """Counts changes, from 1."""
+    judged_version: int
+    """The newest version in which something changed that is judged by; episodes say which one made them."""
     body: Mapping[str, Any]
     created_us: int
     updated_us: int

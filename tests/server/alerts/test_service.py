@@ -13,7 +13,7 @@ import pytest
 from halfscope_server.alerts import inbox
 from halfscope_server.alerts import service as service_module
 from halfscope_server.alerts.evaluator import RunEvaluator
-from halfscope_server.alerts.rule import Rule, Scope, Span
+from halfscope_server.alerts.rule import TOLD_ONLY, Rule, Scope, Span
 from halfscope_server.alerts.service import AlertService
 from halfscope_server.errors import Unavailable
 from halfscope_server.store.store import Store
@@ -49,7 +49,7 @@ class Served:
 
     def rules(self, *rules: Rule, now_us: int = BEFORE_US) -> None:
         for rule in rules:
-            self.store.alerts.put_rule(rule.id, rule.model_dump(), now_us=now_us)
+            self.store.alerts.put_rule(rule.id, rule.model_dump(), now_us=now_us, told_only=TOLD_ONLY)
         self.service.rules_changed()
 
     def commit(self, run: RunWriter) -> list[Applied]:
@@ -297,6 +297,35 @@ def test_a_rule_that_is_changed_or_deleted_ends_its_episodes(served: Served) -> 
     served.round()
     served.round()
     assert served.episodes("firing", "pending") == []
+
+
+def test_a_rule_that_only_tells_it_otherwise_goes_on_firing(served: Served) -> None:
+    """Acknowledged as it was, under its new name, also across a restart; nothing is sent of it."""
+    served.rules(HIGH)
+    run = RunWriter(served.store)
+    write(run, [0, 1, 2], [5.0] * 3)
+    served.commit(run)
+    served.round()
+    (before,) = served.store.alerts.episodes()
+    served.store.alerts.acknowledge(before.episode_id, "me", now_us=served.now_us)
+    told = {"name": "Loss", "severity": "critical", "message": "{value}", "reason": "R", "channels": ["mail"]}
+    served.rules(HIGH.model_copy(update=told))
+    served.round()
+    served.round(6.0)
+    served.restart()
+    served.rules(HIGH.model_copy(update={**told, "runbook": "https://example.org/"}))
+    write(run, [3], [7.0])
+    served.commit(run)
+    served.round()
+    served.round(6.0)
+    (row,) = served.store.alerts.episodes()
+    assert (row.episode_id, row.state, row.last_step) == (before.episode_id, "firing", 3)
+    assert (row.acknowledged_by, row.rule_name, row.severity, row.text) == ("me", "Loss", "critical", "5")
+    assert served.notices() == [("high", 0, "mail", "fired")]
+    assert [(rule.version, rule.judged_version) for rule in served.store.alerts.rules()] == [(3, 1)]
+    served.rules(HIGH.model_copy(update={**told, "threshold": 2.0}))
+    served.round()
+    assert [row[4:6] for row in served.episodes()] == [("resolved", "rule changed")]
 
 
 def test_a_rule_deleted_while_the_server_was_down_ends_its_episodes_too(served: Served) -> None:

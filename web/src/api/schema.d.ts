@@ -163,7 +163,7 @@ export interface paths {
         get?: never;
         /**
          * Change Rule
-         * @description Change a rule. What it fires is resolved, and judged anew from its next steps on.
+         * @description Change a rule. What it fires is resolved where it judges otherwise now, and judged anew from the next step on.
          */
         put: operations["change_rule"];
         post?: never;
