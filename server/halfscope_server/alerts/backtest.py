@@ -99,20 +99,24 @@ def backtest(store: ListsRuns, views: Views, rule: Rule, run_ids: Sequence[str] 
     """Evaluate a rule that has no problems.
 
     Args:
-        run_ids: which runs; empty: the newest that the rule looks at. Those that are not there are left out.
+        run_ids: which runs; empty: the newest that the rule looks at. Those that are not there are left out; those that
+            the rule does not look at say so.
         width_px: how wide the chart is; one band for every pixel at most.
     """
     began_s = time.perf_counter()
     rows = [row for run_id in run_ids if (row := store.get_run(run_id)) is not None]
     if not run_ids:
         rows = [row for row in store.list_runs() if covers(rule, row)][:MAX_RUNS]
-    found = []
+    found: list[tuple[BacktestRun, Sequence[int]]] = []
+    shown: list[BacktestRun] = []
     for row in rows:
-        view = views.get(row.run_id, row)
-        if view is not None:
+        if not covers(rule, row):
+            shown.append(_not_looked_at(row))
+        elif (view := views.get(row.run_id, row)) is not None:
             found.append(_of_run(view, rule, baseline_of(views), width_px))
+            shown.append(found[-1][0])
     return Backtest(
-        runs=[run for run, _ in found],
+        runs=shown,
         summary=_summary([run for run, _ in found]),
         noisy=_noisy(found),
         value_unit=_unit(rule),
@@ -159,16 +163,18 @@ class _Seen:
     episodes: list[BacktestEpisode] = field(default_factory=list)
     count: int = 0
     gaps: list[int] = field(default_factory=list)
-    """Steps between the end of an episode and the beginning of the next."""
-    last_resolved: int | None = None
+    """Steps between the end of an episode and the beginning of the next of the same layer."""
+    _resolved: dict[tuple[int | None, int, str], int] = field(default_factory=dict)
+    """Where the newest episode of each ended: by rank, stream of numbers and layer."""
 
     def happened(self, on: RuleOnNode, layer: str, machine: Machine, change: Change) -> None:
+        key = on.rank, id(on), layer
         if change == "fired":
             self.count += 1
-            if self.last_resolved is not None:
-                self.gaps.append(machine.first_step - self.last_resolved)
-        elif change == "resolved":
-            self.last_resolved = machine.resolved_step
+            if key in self._resolved:
+                self.gaps.append(machine.first_step - self._resolved[key])
+        elif change == "resolved" and machine.resolved_step is not None:
+            self._resolved[key] = machine.resolved_step
             self.over(on, layer, machine, machine.resolved_step)
 
     def over(self, on: RuleOnNode, layer: str, machine: Machine, step: int | None) -> None:
@@ -232,7 +238,7 @@ def _of_run(view: RunView, rule: Rule, baseline: Baseline, width_px: int) -> tup
                 track.restart()
             _judge(track, history, part, seen)
             if part.is_over:
-                _close(track, seen, part.span)
+                _close(track, seen, part)
         _close(track, seen, None)
         note = note or track.missing_baselines().get(rule.id, "")
     steps, low, high = seen.bins.shown()
@@ -251,6 +257,21 @@ def _of_run(view: RunView, rule: Rule, baseline: Baseline, width_px: int) -> tup
     return shown, seen.gaps
 
 
+def _not_looked_at(row: RunRow) -> BacktestRun:
+    return BacktestRun(
+        run=row.run_id,
+        run_name=row.name,
+        first_step=None,
+        last_step=None,
+        steps=[],
+        low=[],
+        high=[],
+        episodes=[],
+        num_episodes=0,
+        note="the rule does not look at this run: its scope holds other projects, tags or runs",
+    )
+
+
 def _judge(track: Track, history: History, part: Part, seen: _Seen) -> None:
     for block in history.blocks(part):
         for _, happened in track.feed(block, part.attempt):
@@ -260,11 +281,14 @@ def _judge(track: Track, history: History, part: Part, seen: _Seen) -> None:
                 break
 
 
-def _close(track: Track, seen: _Seen, span: tuple[int, int] | None) -> None:
-    """The run, or one start of it, is over; without a span what is open stays so."""
+def _close(track: Track, seen: _Seen, part: Part | None) -> None:
+    """One start of the run is over; None: what is open stays so."""
     for on, _, layer, machine in track.machines:
         if machine.phase == "firing":
-            seen.over(on, layer, machine, None if span is None else span[1])
+            step = None if part is None else -1 if part.span is None else part.span[1]
+            if step is not None and part is not None and machine.attempt == part.attempt:
+                step = max(step, machine.last_step)
+            seen.over(on, layer, machine, step)
     track.forget_machines()
 
 
@@ -296,9 +320,15 @@ def _why_nothing(view: RunView, rule: Rule, metric: str) -> str:
         return f'this run has no series "{rule.metric}"'
     if derived is not None and derived.inputs.frames and not view.num_frames:
         return "no layers were sketched in this run"
+    if derived is not None and derived.per_layer and not layer_mask(rule, names := _layer_names(view)).any():
+        return f"no layer fits {' or '.join(rule.scope.layers)}; there are {', '.join(names[:3])} ..."
     if derived is not None and derived.inputs.series and not view.has(*derived.inputs.series):
         return f"this run has none of the series that {derived.title} is made of"
     return "there is nothing to judge yet: no window was full, or no value is a number"
+
+
+def _layer_names(view: RunView) -> list[str]:
+    return [layer.name for layer in view.layers.values()]
 
 
 def _summary(runs: Sequence[BacktestRun]) -> str:

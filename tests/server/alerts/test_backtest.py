@@ -125,3 +125,53 @@ def test_where_no_run_is_named_the_newest_in_its_scope_are_tried(
     assert len(backtest(lite, Views(lite), rule).runs) == 5
     scoped = rule.model_copy(update={"scope": Scope(projects=["a"])})
     assert {run.run for run in backtest(lite, Views(lite), scoped).runs} == {"run1", "run3", "run5"}
+
+
+def test_layers_that_fire_one_after_another_do_not_flap(lite: Store, write_run: Callable[..., RunWriter]) -> None:
+    """Over and so again is of one layer; another one is another alert."""
+    run = write_run()
+    rng = np.random.default_rng(2)
+    for frame in range(12):
+        large = np.clip(rng.normal(size=400), -2, 2) * 2.0**14
+        gradients = {f"layer{at}": large if frame == at else rng.normal(size=400) for at in range(6)}
+        run.frame(frame * 10, gradients, 1.0)
+    run.points("opt.steps", np.arange(5_000), np.arange(5_000.0))
+    run.commit()
+    rule = Rule(id="r", name="r", metric="headroom_bits", comparison="<", threshold=4, group_by=["layer"])
+    found = backtest(lite, Views(lite), rule, [run.run_id])
+    assert sorted((e.layer, e.fired_step, e.resolved_step) for e in found.runs[0].episodes) == [
+        (f"layer{at}", at * 10, at * 10 + 10) for at in range(6)
+    ]
+    assert found.noisy == ""
+    nowhere = rule.model_copy(update={"scope": Scope(layers=["nope*"])})
+    (shown,) = backtest(lite, Views(lite), nowhere, [run.run_id]).runs
+    assert shown.note == "no layer fits nope*; there are layer0, layer1, layer2 ..."
+
+
+def test_a_run_that_the_rule_does_not_look_at_is_not_judged(lite: Store, write_run: Callable[..., RunWriter]) -> None:
+    """It says so, in its place, and does not count."""
+    for name, project in (("one", "a"), ("two", "b")):
+        run = write_run(run_id=name, project=project)
+        run.points("loss", np.arange(3), np.ones(3))
+        run.commit()
+    rule = Rule(id="r", name="r", metric="loss", threshold=0.5, scope=Scope(projects=["b"]))
+    found = backtest(lite, Views(lite), rule, ["one", "two"])
+    assert [(run.run, run.num_episodes, bool(run.note)) for run in found.runs] == [("one", 0, True), ("two", 1, False)]
+    assert "does not look at this run" in found.runs[0].note
+    assert found.summary == "would have fired 1 time in 1 run"
+
+
+def test_a_failure_is_found_though_no_step_was_made(lite: Store, write_run: Callable[..., RunWriter]) -> None:
+    """As live: a run that crashed before its first step, and one of whose ranks one did."""
+    rule = Rule(id="r", name="r", metric="run_failed", threshold=0)
+    crashed, other = write_run(run_id="early"), write_run(run_id="two", rank=0, world_size=2)
+    late = write_run(run_id="two", rank=1, world_size=2)
+    crashed.end("exception", 0, "ImportError")
+    crashed.commit()
+    for run in (other, late):
+        run.points("opt.steps", np.arange(9), np.arange(9.0))
+    late.end("exception", 8, "RuntimeError")
+    for run in (other, late):
+        run.commit()
+    found = backtest(lite, Views(lite), rule, ["early", "two"])
+    assert [(run.episodes[0].fired_step, run.episodes[0].resolved_step) for run in found.runs] == [(0, 0), (8, None)]
