@@ -13,11 +13,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from halfscope_server.alerts.aggregations import Aggregation, aggregations
-from halfscope_server.alerts.metrics import Metric, find
+from halfscope_server.alerts.metrics import Metric, find, parts_beside
 from halfscope_server.alerts.rule import Rule, Span
 from halfscope_server.alerts.sentences import FIELDS, unknown_fields
 
 ABOVE = (">", ">=")
+MAX_RANK = 1_000_000
+"""More processes than any training has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +130,10 @@ def _seen(value: object) -> str:
 
 
 def _problems(rule: Rule) -> Iterable[Problem]:
+    yield from _of_texts(rule)
     metric, aggregation = find(rule.metric), aggregations().get(rule.aggregation)
+    if near := parts_beside(rule.metric):
+        yield Problem(where="metric", text=f"{rule.metric!r} is not known; expected {' or '.join(near)}")
     if aggregation is None:
         yield Problem(
             where="aggregation",
@@ -144,6 +149,25 @@ def _problems(rule: Rule) -> Iterable[Problem]:
         yield Problem(where="message", text=text)
     if rule.id in rule.inhibited_by:
         yield Problem(where="inhibited_by", text="a rule cannot inhibit itself")
+
+
+def _of_texts(rule: Rule) -> Iterable[Problem]:
+    for name in ("name", "metric"):
+        if not getattr(rule, name).strip():
+            yield Problem(where=name, text="holds only spaces; expected something that can be read")
+    scope = rule.scope
+    patterns = [
+        (f"scope.{name}[{at}]", text)
+        for name in ("projects", "tags", "runs", "layers")
+        for at, text in enumerate(getattr(scope, name))
+    ]
+    told = [(name, getattr(rule, name)) for name in ("name", "metric", "baseline", "message", "reason", "preset")]
+    for where, text in [*told, *patterns]:
+        if "\x00" in text:
+            yield Problem(where=where, text="holds a NUL character, which cannot be kept; take it out")
+    for at, rank in enumerate(scope.ranks):
+        if not 0 <= rank <= MAX_RANK:
+            yield Problem(where=f"scope.ranks[{at}]", text=f"is {rank}; expected 0 to {MAX_RANK:,}")
 
 
 def allowed(metric: Metric | None) -> tuple[str, ...]:

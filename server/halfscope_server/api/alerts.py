@@ -6,6 +6,7 @@ page once, also while new ones fire.
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import Annotated, Literal
 
@@ -33,6 +34,8 @@ router = APIRouter(prefix="/api/v1", tags=["alerts"], responses=RESPONSES)
 State = Literal["pending", "firing", "resolved", "no_data", "error"]
 AlertId = Annotated[str, Path(max_length=128, description="Id of an alert")]
 MAX_BANDS = 500
+MAX_CHARS = {"rule": 64, "run": 64, "layer": 512}
+"""Of what a silence names."""
 
 
 @router.get("/alerts")
@@ -101,6 +104,9 @@ def add_silence(body: SilenceBody, services: ServicesNow) -> SilenceItem:
             "neither rule, run nor layer is given, which would silence every alert; expected one of them, or "
             "`everything` set to true"
         )
+    for name, most in MAX_CHARS.items():
+        _check_text(name, getattr(body, name), most)
+    _check_text("comment", body.comment.strip(), 500)
     now_us = wall_clock_us()
     row = SilenceRow(
         silence_id=secrets.token_hex(8),
@@ -148,12 +154,21 @@ def _who(request: Request, services: Services) -> str:
     return (services.authenticator.token_name(token) if token else None) or "a browser"
 
 
+def _check_text(name: str, text: str, most: int) -> None:
+    if len(text) > most:
+        raise InvalidRequest(f"{name} has {len(text):,} characters; expected at most {most}")
+    if "\x00" in text:
+        raise InvalidRequest(f"{name} holds a NUL character, which cannot be kept; take it out")
+    if text and not text.strip():
+        raise InvalidRequest(f"{name} holds only spaces, which match nothing; leave it empty for all of them")
+
+
 def _cursor(row: EpisodeRow) -> str:
     return f"{row.first_us}.{row.episode_id}"
 
 
 def _decoded(cursor: str) -> tuple[int, str]:
     first_us, dot, episode_id = cursor.partition(".")
-    if not dot or not first_us.isdecimal():
+    if not (dot and re.fullmatch(r"[0-9]{1,18}", first_us) and re.fullmatch(r"[!-~]+", episode_id)):
         raise InvalidRequest(f"{cursor!r} is no cursor; pass next_cursor of the page before, unchanged")
     return int(first_us), episode_id

@@ -107,7 +107,7 @@ def _keep(
     row = ChannelRow(
         channel_id=channel,
         kind=body.kind,
-        name=body.name.strip() or body.kind,
+        name=_name(body.name),
         enabled=body.enabled,
         options=options,
         secrets={**kept_secrets, **given},
@@ -115,9 +115,17 @@ def _keep(
         updated_us=now_us,
     )
     if wrong := channels.problems(row.kind, row.options, row.secrets):
-        raise InvalidRequest("; ".join(wrong.values()))
+        raise InvalidRequest("; ".join(f"{name}: {text}" for name, text in wrong.items()))
     services.store.alerts.put_channel(row)
     return _item(services, row)
+
+
+def _name(name: str) -> str:
+    if not name.strip():
+        raise InvalidRequest("name holds only spaces; expected what the channel is called")
+    if "\x00" in name:
+        raise InvalidRequest("name holds a NUL character, which cannot be kept; take it out")
+    return name.strip()
 
 
 def _filled(values: Mapping[str, str]) -> dict[str, str]:

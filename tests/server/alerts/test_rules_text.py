@@ -43,6 +43,11 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"metric": "stall", "aggregation": "mean"}, "aggregation", "expected last"),
     ({"metric": "stall", "hold": {"steps": 5}}, "hold", "do not last"),
     ({"metric": "underflow_share", "aggregation": "zscore"}, "aggregation", "makes no sense"),
+    ({"name": "  "}, "name", "only spaces"),
+    ({"name": "a\x00b"}, "name", "NUL"),
+    ({"scope": {"runs": ["a\x00b"]}}, "scope.runs[0]", "NUL"),
+    ({"scope": {"ranks": [0, -1]}}, "scope.ranks[1]", "is -1; expected 0 to"),
+    ({"scope": {"ranks": [10**30]}}, "scope.ranks[0]", "expected 0 to 1,000,000"),
     ({"runbook": "javascript:alert(1)"}, "runbook", "pattern"),
 ]
 

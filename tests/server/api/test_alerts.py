@@ -101,7 +101,18 @@ def test_pages_of_alerts_yield_each_once_and_newest_first(client: TestClient, se
     assert ids(run="another") == []
 
 
-@pytest.mark.parametrize("query", [{"before": "x"}, {"before": "x.y"}, {"limit": 0}, {"state": "angry"}])
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"before": "x"},
+        {"before": "x.y"},
+        {"before": f"{'9' * 26}.a"},
+        {"before": "٣.a"},
+        {"before": "5.a\x00"},
+        {"limit": 0},
+        {"state": "angry"},
+    ],
+)
 def test_arguments_that_make_no_sense_are_refused(client: TestClient, query: dict[str, Any]) -> None:
     """A cursor is used as it was given out, or not at all."""
     response = client.get("/api/v1/alerts", params=query)
@@ -138,6 +149,21 @@ def test_bands_say_where_rules_fired_on_a_run(client: TestClient, services: Serv
     client.delete(f"/api/v1/runs/{run_id}")
     assert client.get(f"/api/v1/runs/{run_id}/alerts").status_code == 410
     assert client.get("/api/v1/alerts/open").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"layer": "a" * 200_000}, "layer has 200,000 characters; expected at most 512"),
+        ({"run": "x\x00"}, "run holds a NUL"),
+        ({"rule": "  "}, "rule holds only spaces"),
+    ],
+)
+def test_a_silence_that_can_match_nothing_is_refused(client: TestClient, body: dict[str, str], told: str) -> None:
+    """With what was seen; nothing is kept of it."""
+    refused = client.post("/api/v1/silences", json=body)
+    assert (refused.status_code, told in refused.text) == (422, True)
+    assert client.get("/api/v1/silences").json() == {"silences": []}
 
 
 def test_silences_end_by_themselves_or_are_lifted(client: TestClient, run_id: str) -> None:

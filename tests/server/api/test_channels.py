@@ -39,6 +39,21 @@ def test_secrets_go_in_and_never_come_out(client: TestClient) -> None:
     assert not [text for text in texts if "s3cr3t" in text or SECRET in text]
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"options": {"adress": "x"}}, "adress: Webhook has no such field; expected url or secret"),
+        ({"name": "   "}, "name holds only spaces"),
+        ({"name": "a\x00"}, "name holds a NUL"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_is_expected(client: TestClient, changes: dict[str, Any], told: str) -> None:
+    """And nothing is kept."""
+    refused = client.post("/api/v1/channels", json=webhook("https://example.org/") | changes)
+    assert (refused.status_code, refused.json()["detail"][: len(told)]) == (422, told)
+    assert client.get("/api/v1/channels").json()["channels"] == []
+
+
 def test_a_key_does_not_follow_to_another_receiver(client: TestClient) -> None:
     """A change of the address asks for the other secrets again; with them it is taken."""
     made = client.post("/api/v1/channels", json=webhook("https://example.org/", secret=SECRET)).json()

@@ -84,7 +84,8 @@ class Channel(Protocol):
 def check(channel: Channel, values: Mapping[str, str]) -> dict[str, str]:
     """What is wrong with the values of a channel, by field; empty: nothing. No text repeats a value."""
     known = {field.name: field for field in channel.fields}
-    found = {name: f"{channel.title} has no such field" for name in values if name not in known}
+    expected = " or ".join(known)
+    found = {name: f"{channel.title} has no such field; expected {expected}" for name in values if name not in known}
     for name, field in known.items():
         value = values.get(name, "")
         if not value:
