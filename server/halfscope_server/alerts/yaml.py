@@ -45,8 +45,11 @@ def from_yaml(text: str) -> Imported:
         content = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         return _wrong(_of_yaml(error))
-    except RecursionError:
-        return _wrong("is nested too deeply")
+    except (ValueError, LookupError, AttributeError, TypeError) as error:  # of values that their tag does not fit
+        return _wrong(f"holds a value that cannot be read: {error}")
+    if unknown := [key for key in content if key != "rules"] if isinstance(content, Mapping) else []:
+        line = next(key.start_mark.line + 1 for key, _ in node.value if key.value != "rules")
+        return _wrong(f"{_seen(unknown[0])} is not known here; expected `rules:` alone (line {line})")
     items = content.get("rules") if isinstance(content, Mapping) else content
     if not isinstance(items, list):
         return _wrong("expected a list under `rules:`")
@@ -74,12 +77,49 @@ def from_yaml(text: str) -> Imported:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML ships no types
-    """Plain values only, and no anchors: a few of them can stand for gigabytes."""
+    """Plain values only, each key once, and no anchors: a few of them can stand for gigabytes."""
+
+    _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
+        mark = self.peek_event().start_mark
         if self.check_event(yaml.AliasEvent):
-            raise yaml.constructor.ConstructorError(None, None, "aliases are not taken", self.peek_event().start_mark)
-        return super().compose_node(parent, index)
+            raise _refused("aliases are not taken", mark)
+        if self._depth > MAX_DEPTH:  # before what lies deeper was read
+            raise _refused(f"is nested too deeply; expected at most {MAX_DEPTH} levels", mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: set[Any] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise _refused(f"{_seen(key.value)} stands there twice; leave one of them out", key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
+        return super().construct_mapping(node, deep)
+
+    def construct_number(self, node: Any) -> Any:
+        """Not to the base of 60, which nobody means: `1:30` would be 90."""
+        if ":" in node.value:
+            text = f"{_seen(node.value)} is no number; expected one without colons, or quotes around it"
+            raise _refused(text, node.start_mark)
+        is_int = node.tag == "tag:yaml.org,2002:int"
+        return self.construct_yaml_int(node) if is_int else self.construct_yaml_float(node)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_number)
+
+
+def _refused(text: str, mark: Any) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, text, mark)
+
+
+def _seen(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _plain(rule: Rule) -> dict[str, Any]:

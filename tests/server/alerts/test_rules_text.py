@@ -41,6 +41,9 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"message": "{loss}"}, "message", "{loss} is no field"),
     ({"inhibited_by": ["r"]}, "inhibited_by", "cannot inhibit itself"),
     ({"metric": "stall", "aggregation": "mean"}, "aggregation", "expected last"),
+    ({"metric": "nonfinite_rate.aplied"}, "metric", "expected nonfinite_rate.applied or"),
+    ({"metric": "nan_rate.cought"}, "metric", "expected nonfinite_rate.caught or"),
+    ({"metric": "skip_streak."}, "metric", "expected skip_streak.unexpected or skip_streak"),
     ({"metric": "stall", "hold": {"steps": 5}}, "hold", "do not last"),
     ({"metric": "underflow_share", "aggregation": "zscore"}, "aggregation", "makes no sense"),
     ({"name": "  "}, "name", "only spaces"),
@@ -58,6 +61,12 @@ def test_a_problem_names_its_field(change: dict[str, Any], where: str, told: str
     (problem,) = check({**GOOD, **change})
     assert problem.where == where
     assert told in problem.text
+
+
+def test_a_series_that_no_run_has_yet_can_be_named() -> None:
+    """Whatever its name: only parts of derived metrics are known beforehand."""
+    for name in ("val/accuracy", "nonfinite", "throughput.samples_per_s", "stall.s", "my.nonfinite_rate.x"):
+        assert check({**GOOD, "metric": name}) == []
 
 
 def test_what_is_missing_is_told_at_once() -> None:
@@ -141,6 +150,14 @@ YAML_WRONG = [
     ("rules:\n- &r {id: a, name: a, metric: loss, threshold: 1}\n- *r", "text", "aliases"),
     ("rules:\n- !!python/object:os.system {}", "text", "could not determine a constructor"),
     ("rules:\n" + "- {id: a, name: a, metric: loss, threshold: 1}\n" * 2, "rules[1].id", "stands there twice"),
+    ("rules:\n- {id: a, id: b, name: a, metric: loss, threshold: 1}", "text", "'id' stands there twice; leave one"),
+    ("rules: []\nchannels: []", "text", "'channels' is not known here; expected `rules:` alone (line 2)"),
+    ("rules:\n- {id: a, name: a, metric: loss, threshold: 1:30}", "text", "'1:30' is no number"),
+    ("rules:\n- {id: a, name: a, metric: loss, threshold: -1:30.5}", "text", "(line 2)"),
+    ("rules:\n- " + "[" * 400_000, "text", "too deeply; expected at most 20 levels (line 2)"),
+    ("rules:\n" + "- " * 30 + "a", "text", "too deeply"),
+    ("rules:\n- {id: a, name: !!timestamp a, metric: loss, threshold: 1}", "text", "cannot be read"),
+    ("rules:\n- {id: a, name: 2024-13-45, metric: loss, threshold: 1}", "text", "month must be in 1..12"),
 ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ no file. Invariant: one metric per id, and no alias that is another's id.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pkgutil
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from functools import cache
 
 from halfscope_server.alerts.metrics.base import Metric
 
-__all__ = ["Metric", "canonical", "find", "metrics"]
+__all__ = ["Metric", "canonical", "find", "metrics", "parts_beside"]
 
 
 @cache
@@ -45,3 +46,15 @@ def canonical(name: str) -> str:
 def find(name: str) -> Metric | None:
     """The derived metric of this name or alias; None: it is a series."""
     return metrics().get(canonical(name))
+
+
+def parts_beside(name: str) -> list[str]:
+    """The names that there are, nearest first, where a name is an unknown part of a derived metric that has parts
+    (`nonfinite_rate.aplied`); empty: it may be a series that no run has yet."""
+    base, dot, _ = name.partition(".")
+    own = [known for known in metrics() if known.startswith(f"{canonical(base)}.")]
+    if not dot or not own or find(name) is not None:
+        return []
+    asked = canonical(base) + name[len(base) :]
+    near = difflib.get_close_matches(asked, own, n=len(own), cutoff=0.0)
+    return [*near, canonical(base)]
