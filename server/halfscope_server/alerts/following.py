@@ -264,7 +264,10 @@ class Followed:
     # ---- saving --------------------------------------------------------------------------------
 
     def _note(self, rows: Sequence[EpisodeRow]) -> None:
+        off = {rule.id for _, rule in self._rules if not rule.enabled}
         for row in rows:
+            if row.resolution == "rule changed" and row.rule_id in off:
+                row = replace(row, resolution="rule switched off")
             before = self._changed.get(row.episode_id) or self.known.get(row.episode_id)
             self._changed[row.episode_id] = row
             self.is_dirty = True

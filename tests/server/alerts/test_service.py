@@ -299,6 +299,23 @@ def test_a_rule_that_is_changed_or_deleted_ends_its_episodes(served: Served) -> 
     assert served.episodes("firing", "pending") == []
 
 
+@pytest.mark.parametrize("is_down", [False, True])
+def test_a_rule_that_is_switched_off_ends_its_episodes_as_that(served: Served, is_down: bool) -> None:
+    """Not as changed; also where that was done while the server was down."""
+    served.rules(HIGH, MEAN)
+    run = RunWriter(served.store)
+    write(run, [0, 1, 2], [5.0] * 3)
+    served.commit(run)
+    served.round()
+    if is_down:
+        served.restart()
+    served.rules(HIGH.model_copy(update={"enabled": False}))
+    write(run, [3], [5.0])
+    served.commit(run)
+    served.round()
+    assert [row[4:6] for row in served.episodes() if row[0] == "high"] == [("resolved", "rule switched off")]
+
+
 def test_a_rule_that_only_tells_it_otherwise_goes_on_firing(served: Served) -> None:
     """Acknowledged as it was, under its new name, also across a restart; nothing is sent of it."""
     served.rules(HIGH)
