@@ -142,13 +142,14 @@ def body_of(
 
 
 def link_of(episode: EpisodeRow) -> str:
-    """Path and query within the web app: the run's charts around the episode, or the layer it is about."""
+    """Path and query within the web app: the run's charts around the episode, marked, or the layer it is about."""
     first, last = episode.first_step, max(episode.last_step, episode.fired_step or 0, episode.first_step)
     margin = max(MIN_MARGIN_STEPS, round((last - first) * MARGIN_SHARE))
     query = {"r": f"{max(0, first - margin)}-{last + margin}"}
     tab = ""
     if episode.layer:
         tab, query = "/layers", {**query, "layer": episode.layer, "step": str(episode.fired_step or first)}
+    query["alert"] = episode.episode_id
     return f"/runs/{quote(episode.run_id, safe='', errors='replace')}{tab}?{urlencode(query, errors='replace')}"
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
-from urllib.parse import quote
 
 from halfscope_server import panels
 from halfscope_server.alerts import metrics
@@ -164,7 +163,7 @@ def _item(
         "acknowledged_by": episode.acknowledged_by,
         "muted_by": _why_not_sent(episode.muted_by),
         "panel": panel_of(episode.metric),
-        "link": f"{link_of(episode)}&alert={quote(episode.episode_id, safe='')}",
+        "link": link_of(episode),
         "notices": notices,
     }
 

@@ -25,7 +25,7 @@ def test_a_notification_says_what_where_when_and_why() -> None:
         "NaN/Inf rate 4.1% > 1% for 200 steps",
         "Why: Healthy scaling skips one step in 2,000.",
         "Runbook: https://wiki.test/amp",
-        "https://scope.test/runs/run1?r=900-1500",
+        "https://scope.test/runs/run1?r=900-1500&alert=e1",
     ]
 
 
@@ -105,8 +105,10 @@ def test_numbers_that_json_has_not_are_words(value: float, expected: object) -> 
 
 def test_a_link_shows_the_run_around_the_episode() -> None:
     """A link's range holds the episode with a margin, never below step 0; without an address there is none."""
-    assert link_of(episode(first_step=5, fired_step=6, last_step=7)) == "/runs/run1?r=0-27"
+    assert link_of(episode(first_step=5, fired_step=6, last_step=7)) == "/runs/run1?r=0-27&alert=e1"
     assert body_of(episode(), kind="fired", run=None, rule=None, base_url="", now_us=0)["url"] == ""
+    sent = body_of(episode(), kind="fired", run=None, rule=None, base_url="https://scope.test", now_us=0)["url"]
+    assert sent == f"https://scope.test{link_of(episode())}"
 
 
 def test_a_link_of_a_layer_opens_the_layer_at_the_step() -> None:

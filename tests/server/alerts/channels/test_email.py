@@ -54,7 +54,7 @@ def test_a_letter_arrives_whole() -> None:
     assert plain is not None
     assert as_html is not None
     assert plain.get_content().strip().splitlines() == MESSAGE.text.splitlines()
-    assert '<a href="https://scope.test/runs/run1?r=900-1500">' in as_html.get_content()
+    assert '<a href="https://scope.test/runs/run1?r=900-1500&amp;alert=e1">' in as_html.get_content()
 
 
 def test_a_password_goes_over_starttls_only(tmp_path: Path) -> None:

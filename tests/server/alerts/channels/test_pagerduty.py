@@ -29,7 +29,7 @@ def test_an_incident_is_opened_and_resolved_by_the_same_key() -> None:
     assert {one["dedup_key"] for one in (opened, again, closed)} == {"halfscope:e7"}
     assert opened["payload"]["severity"] == "critical"
     assert opened["payload"]["summary"].endswith("NaN/Inf rate 4.1% > 1% for 200 steps")
-    assert opened["links"][0]["href"] == "https://scope.test/runs/run1?r=900-1500"
+    assert opened["links"][0]["href"] == "https://scope.test/runs/run1?r=900-1500&alert=e7"
 
 
 @pytest.mark.parametrize("name", HOSTILE)

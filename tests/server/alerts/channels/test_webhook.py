@@ -41,7 +41,7 @@ def test_a_receiver_can_check_who_sent_it_and_when() -> None:
     assert request.headers["Idempotency-Key"] == message.id
     assert [alert["id"] for alert in content["alerts"]] == ["e1:fired", "e2:resolved"]
     assert content["alerts"][0]["text"] == "NaN/Inf rate 4.1% > 1% for 200 steps"
-    assert content["alerts"][0]["url"] == "https://scope.test/runs/run1?r=900-1500"
+    assert content["alerts"][0]["url"] == "https://scope.test/runs/run1?r=900-1500&alert=e1"
 
 
 def test_the_signature_is_the_one_worked_out_elsewhere() -> None:
