@@ -47,6 +47,7 @@ class Training:
     num_steps: int = 20_000
     optimizers: tuple[str, ...] = ("",)
     init_scale: float = 65536.0
+    growth_interval: int = 2000
     largest_log2: float = 3.0
     """Of a usual step's largest gradient."""
     noise: float = 0.2
@@ -55,7 +56,7 @@ class Training:
 
     def records(self) -> Records:
         rng = np.random.default_rng(self.seed)
-        scaler = GradScaler(self.init_scale) if self.precision == "FP16-AMP" else None
+        scaler = GradScaler(self.init_scale, self.growth_interval) if self.precision == "FP16-AMP" else None
         classifiers = [SkipClassifier(self.init_scale) for _ in self.optimizers]
         applied = [0] * len(self.optimizers)
         rows, time_us = [], BEGAN_US

@@ -83,6 +83,40 @@ def test_oscillation_is_as_it_is_defined() -> None:
         assert found[at] == pytest.approx((high - low) / (2 * medians[at]))
 
 
+def test_smoothed_oscillation_is_as_it_is_defined() -> None:
+    """The smaller side of the 5th and 95th percentile, where the loss changed sides three times; step by step."""
+    rng = np.random.default_rng(3)
+    steps = np.arange(1600)
+    loss = (
+        2.0 + np.where(steps < 900, 0.5, 0.02) * np.sin(steps / 12) - 0.8 * (steps >= 1200) + rng.normal(0, 0.1, 1600)
+    )
+    found = _values("loss_oscillation.smoothed", loss=(steps, loss))
+    assert np.isnan(found[:398]).all()
+    mean = np.array([loss[max(0, at - 19) : at + 1].mean() for at in steps])
+    median = np.array([np.median(mean[max(0, at - 199) : at + 1]) for at in steps // 20 * 20])
+    rest, turns, side = mean - median, np.zeros(1600), 0.0
+    for at in range(199, 1600):
+        if abs(rest[at]) > 0.05 * median[at]:
+            turns[at] = side * rest[at] < 0
+            side = rest[at]
+    for at in range(400, 1600, 20):
+        low, high = np.quantile(rest[at - 199 : at + 1], [0.05, 0.95])
+        is_one = turns[at - 199 : at + 1].sum() >= 3
+        assert found[at] == pytest.approx(max(0.0, min(high, -low)) / median[at] if is_one else 0.0)
+    assert found[880] > 0.15
+    assert not found[1120:].any()
+
+
+def test_a_loss_on_both_sides_of_zero_has_no_smoothed_oscillation() -> None:
+    """Until the last 200 steps are all on one side."""
+    steps = np.arange(1200)
+    loss = np.where(steps < 500, -1.0, 1.0) * (1 + 0.3 * np.sign(np.sin(steps / 8)))
+    found = _values("loss_oscillation.smoothed", loss=(steps, loss))
+    assert (found[400:500] > 0.15).all()
+    assert np.isnan(found[500:699]).all()
+    assert np.isfinite(found[699:]).all()
+
+
 def test_volatility_is_as_it_is_defined() -> None:
     """Interquartile range by median of the gradient norm over 200 steps."""
     norm = np.random.default_rng(3).lognormal(0.0, 0.5, 500)

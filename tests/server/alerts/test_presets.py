@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,10 @@ def test_every_preset_is_a_rule_without_problems() -> None:
     [
         pytest.param(Training(precision="FP32", num_steps=6_000), id="fp32"),
         pytest.param(Training(init_scale=2.0**20), id="fp16"),
+        *(
+            pytest.param(Training(num_steps=3_000, growth_interval=n), id=f"fp16-grows-every-{n}")
+            for n in (20, 50, 100)
+        ),
         pytest.param(Training(precision="BF16-AMP", num_steps=6_000), id="bf16"),
         pytest.param(Training(optimizers=("d", "g"), num_steps=6_000, seed=3), id="gan"),
     ],
@@ -149,6 +155,39 @@ def test_an_oscillating_loss_is_told_from_a_noisy_one() -> None:
     assert 1500 < first < 1700
     assert fired is not None
     assert first + 200 <= fired <= first + 210
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pytest.param(lambda s: 1.0 if s < 1500 else 0.6, id="learning rate decayed"),
+        pytest.param(lambda s: 0.6 if s < 1500 else 1.0, id="harder data"),
+        pytest.param(lambda s: 1.0 - 0.4 * min(1.0, max(0.0, (s - 1500) / 150)), id="improves once"),
+        pytest.param(lambda s: 1.0 + math.exp(-(s % 500) / 80), id="warm restarts"),
+        pytest.param(lambda s: -0.01, id="around zero"),
+        pytest.param(lambda s: 2.0 - s / 600, id="falls through zero"),
+        pytest.param(lambda s: 0.3 * math.sin(s / 150), id="two players around zero"),
+    ],
+)
+def test_a_loss_that_shifts_or_has_no_size_does_not_oscillate(loss: Callable[[int], float]) -> None:
+    """Noise is on top of each."""
+    noise = random.Random(5)
+    rows = [Row(s, s * 20_000, values({"loss": loss(s) + noise.gauss(0.0, 0.05)})) for s in range(3000)]
+    assert _fired(rows, "loss-oscillation") == []
+
+
+@pytest.mark.parametrize("period", [40, 60, 90, 130])
+def test_a_loss_that_swings_by_a_third_oscillates(period: int) -> None:
+    """Around a level, with noise: until the end of the run."""
+    noise = random.Random(5)
+    rows = [
+        Row(s, s * 20_000, values({"loss": 1.0 + 0.3 * math.sin(2 * math.pi * s / period) + noise.gauss(0.0, 0.05)}))
+        for s in range(2000)
+    ]
+    ((_, first, fired, resolved),) = _fired(rows, "loss-oscillation")
+    assert 398 <= first <= 400, "as soon as two windows are full"
+    assert fired == first + 200
+    assert resolved in (None, 1999)
 
 
 def test_silence_a_stall_and_lost_records_are_told_by_events() -> None:

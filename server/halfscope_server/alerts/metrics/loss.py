@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from halfscope_server.alerts.aggregations.base import Shape
+from halfscope_server.alerts.aggregations.extremes import Extreme
 from halfscope_server.alerts.aggregations.quantile import Quantiles
-from halfscope_server.alerts.aggregations.sums import Mean
+from halfscope_server.alerts.aggregations.sums import Mean, Total
 from halfscope_server.alerts.block import Block
 from halfscope_server.alerts.metrics.base import Floats, Found, Ints, Memory, Metric
 from halfscope_server.alerts.metrics.nonfinite import at_rows
@@ -26,6 +28,11 @@ PARTS = 10
 SMOOTH = 20
 """Steps whose mean the swing without batch noise is of."""
 STARTING_STEPS = 200
+TURNING_SHARE = 0.05
+"""Of the level: so far to either side of its running median a smoothed loss has swung."""
+LEAST_TURNS = 3
+"""Changes of side within the window that make a swing an oscillation: a level that shifts has one, a restart of the
+learning rate's schedule two."""
 LEAST_SHARE = 0.1
 """Of the loss at the start: a loss that has come down below this swings by much of itself without harm."""
 
@@ -102,10 +109,14 @@ class _Oscillation:
         low, high = self._ends.feed(step_N, rest).T
         level = self._level(step_N, median)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where((step_N - first >= 2 * (WINDOW - 1)) & (level > 0), (high - low) / (2 * level), np.nan)
+            width = self._width(step_N, rest, level, low, high)
+            return np.where((step_N - first >= 2 * (WINDOW - 1)) & (level > 0), width / (2 * level), np.nan)
 
     def _level(self, step_N: Ints, median_N: Floats) -> Floats:
         return np.abs(median_N)
+
+    def _width(self, step_N: Ints, rest_N: Floats, level_N: Floats, low_N: Floats, high_N: Floats) -> Floats:
+        return high_N - low_N
 
     def save(self) -> None:
         self._stages.save()
@@ -116,32 +127,52 @@ class _Oscillation:
 
 
 class _Swing(_Oscillation):
-    """The same of the loss without the noise from batch to batch, and no more than it matters at the start."""
+    """The same of the loss without the noise from batch to batch, and only where it swings to and fro."""
 
     def __init__(self, memory: Memory) -> None:
         super().__init__(memory)
         memory.setdefault("start", None)
+        memory.setdefault("side", 0.0)
+        window = Shape(window=WINDOW, by_time=False)
         self._mean = Mean(Shape(window=SMOOTH, by_time=False))
-        self._smoothing = Stages(memory, mean=self._mean)
+        self._turns = Total(window)
+        self._ends_of_loss = Extreme(window, ufunc=np.maximum, identity=-np.inf)
+        self._more = Stages(memory, mean=self._mean, turns=self._turns, ends_of_loss=self._ends_of_loss)
+        self._changes_sign: NDArray[np.bool_] = np.empty(0, np.bool_)
 
     def _swing(self, step_N: Ints, loss_N: Floats) -> Floats:
+        highest, lowest = (self._ends_of_loss.feed(step_N, np.stack((loss_N, -loss_N), axis=1)) * (1, -1)).T
+        self._changes_sign = (highest > 0) & (lowest < 0)
         return super()._swing(step_N, self._mean.feed(step_N, loss_N[:, None])[:, 0])
 
     def _level(self, step_N: Ints, median_N: Floats) -> Floats:
-        level = np.abs(median_N)
+        # A loss on both sides of zero has no size that a swing could be a share of.
+        level = np.where(self._changes_sign, np.nan, np.abs(median_N))
         known = np.flatnonzero(~np.isnan(level) & (step_N - self._memory["first"] >= STARTING_STEPS - 1))
         if self._memory["start"] is None and known.size:
             self._memory["start"] = float(level[known[0]])
         start = self._memory["start"]
         return level if start is None else np.maximum(level, LEAST_SHARE * start)
 
+    def _width(self, step_N: Ints, rest_N: Floats, level_N: Floats, low_N: Floats, high_N: Floats) -> Floats:
+        far = np.abs(rest_N) > TURNING_SHARE * level_N
+        newest = np.maximum.accumulate(np.where(far, np.arange(1, rest_N.size + 1), 0))
+        side = np.concatenate(([self._memory["side"]], np.sign(rest_N)))[newest]
+        before = np.concatenate(([self._memory["side"]], side[:-1]))
+        self._memory["side"] = float(side[-1])
+        turns = self._turns.feed(step_N, (side * before < 0).astype(np.float64)[:, None])[:, 0]
+        # The smaller of both sides: a level that shifts leaves the median on one side alone.
+        both = 2 * np.maximum(np.minimum(high_N, -low_N), 0.0)
+        return np.where(turns >= LEAST_TURNS, both, np.where(np.isnan(both), np.nan, 0.0))
+
     def save(self) -> None:
         super().save()
-        self._smoothing.save()
+        self._more.save()
 
     def restart(self) -> None:
         super().restart()
-        self._smoothing.restart()
+        self._memory["side"] = 0.0
+        self._more.restart()
 
 
 METRICS = (
@@ -169,8 +200,9 @@ METRICS = (
     Metric(
         id="loss_oscillation.smoothed",
         title="loss oscillation, smoothed",
-        text="The same of the mean loss of 20 steps: noise from batch to batch, which every training copes with, is"
-        " left out; and a loss under a tenth of what it began at counts as that tenth.",
+        text="How far the mean loss of 20 steps swings to both sides of its running median, as a share of that: the"
+        " smaller side, and 0 unless it changes sides three times within 200 steps, as a level that shifts does not. A"
+        " loss under a tenth of what it began at counts as that tenth; one on both sides of zero has none.",
         make=_Swing,
         inputs=Wanted(series=frozenset({"loss"})),
         unit="share",
