@@ -366,8 +366,8 @@ class EpisodeRow:
     resolved_step: int | None
     resolved_us: int | None
     resolution: str
-    """Why it is over: `cleared`, `run ended`, `restarted`, `rule changed`, `rule switched off`, `rule deleted`;
-    empty while it is not."""
+    """Why it is over: `cleared`, `run ended`, `rank ended`, `restarted`, `rule changed`, `rule switched off`,
+    `rule deleted`; empty while it is not."""
     value: float
     """What was compared when it fired (while pending: now)."""
     worst: float
