@@ -109,14 +109,21 @@ def _rows(rng: np.random.Generator, first: int, length: int, attempt: int) -> li
 
 
 def _told(episodes: list[EpisodeRow]) -> list[tuple[Any, ...]]:
-    return sorted(
+    told = (
         (e.attempt, e.first_step, e.fired_step, e.resolved_step, e.last_step, e.value, e.worst, e.resolution)
         for e in episodes
     )
+    return sorted(told, key=_place)
+
+
+def _place(told: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Of several ranks one may go on that began where another did, which is over."""
+    return tuple(-1 if part is None else part for part in told)
 
 
 def _expected(episodes: list[brute.Episode]) -> list[tuple[Any, ...]]:
-    return sorted((e.attempt, e.first, e.fired, e.resolved, e.last, e.value, e.worst, e.resolution) for e in episodes)
+    told = ((e.attempt, e.first, e.fired, e.resolved, e.last, e.value, e.worst, e.resolution) for e in episodes)
+    return sorted(told, key=_place)
 
 
 def _same(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> None:
