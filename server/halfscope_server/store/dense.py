@@ -318,6 +318,7 @@ class Dense:
         column: Callable[[str], NDArray[Any]],
     ) -> None:
         """Cells into their places, in order; a place that is taken holds the sum, as it was read first."""
+        self._unpack()  # what was put there first is there
         for turn in _turns(frame_C * self.num_layers + layer_C):
             taken = self._flags[layer_C[turn], frame_C[turn]] > 0
             old, new = turn[taken], turn[~taken]

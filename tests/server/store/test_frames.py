@@ -14,7 +14,7 @@ from halfscope_server.store.sketch_records import layer_id
 from halfscope_server.store.store import Store
 from halfscope_server.store.tails import Tails
 from halfscope_server.store.types import GRADIENT_POINTS, FrameMoments, FrameSketches
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 Make = Callable[..., Any]
@@ -165,12 +165,27 @@ ACTIONS = st.lists(
     min_size=4,
     max_size=20,
 )
+NOTHING: Any = ({}, (0, 0, 0, 0), (0.0, 0.0, 0.0, math.inf))
+OPTIONS: Any = {"time_us": 0, "scale": 1024.0, "point": "unscale", "clipped": "no"}
+SEND: Any = ("send", None, None)
+COMES_LATER: Any = [
+    *[("record", 0, (0, {0: NOTHING}, OPTIONS))] * 3,
+    *[SEND] * 3,
+    ("record", 1, (28, {0: NOTHING, 1: ({2: 222}, (0, 0, 0, 0), (0.0, 0.0, 4.0, 4.0))}, OPTIONS)),
+    *[SEND] * 3,
+    ("compact", None, None),
+    ("record", 1, (28, {0: ({3: 167}, (0, 0, 0, 0), (0.0, 0.0, 8.0, 8.0))}, OPTIONS)),
+    SEND,
+    ("compact", None, None),
+]
+"""What is in a tile, and more of the same layer and step in another."""
 RUNS = iter(range(10**9))
 
 
 @pytest.mark.parametrize("slab_frames", [3, 64])
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(actions=ACTIONS)
+@example(actions=COMES_LATER)
 def test_frames_equal_brute_force_whatever_compaction_did(
     store: Store,
     make_sender: Make,
