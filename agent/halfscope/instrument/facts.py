@@ -40,11 +40,9 @@ class FactTeller:
         """
         self.device: torch.device | None = None
         """Where the first parameter lives; None until the first attempt."""
-        self.precision_known = given_precision is not None
         self._given_precision = given_precision
         self._recorder, self._models, self._names = recorder, models, names
         self._optimizers, self._scalers, self._all_scalers = optimizers, list(scalers), dict(all_scalers)
-        self._memory_told = False
         self._points: dict[str, tuple[str, str]] = {}
 
     def started(self, step: int, *, demo: bool) -> None:
@@ -83,7 +81,6 @@ class FactTeller:
         stored = precision.parameter_dtypes(self._models.values())
         label = precision.label(autocast, stored, tf32=precision.uses_tf32(self.device))
         self._recorder.facts({"precision": label, "precision_source": "seen" if forward_seen else "inferred"})
-        self.precision_known = True
 
     def parameters_order(self, names: Sequence[str]) -> None:
         """Layers in forward order: the order in which the first backward pass reached them, turned round."""

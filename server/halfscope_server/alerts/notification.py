@@ -9,7 +9,6 @@ layer or a rule is called; escaping for HTML, JSON or a chat's markup is the cha
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from halfscope_server.alerts.rule import Rule
+from halfscope_server.query.format import json_number
 from halfscope_server.store.types import EpisodeRow, NoticeRow, RunRow
 
 MAX_LINE_CHARS = 500
@@ -134,9 +134,9 @@ def body_of(
         "last_us": episode.last_us,
         "resolved_us": episode.resolved_us,
         "resolution": one_line(episode.resolution),
-        "value": number(episode.value),
-        "worst": number(episode.worst),
-        "threshold": number(episode.threshold),
+        "value": json_number(episode.value),
+        "worst": json_number(episode.worst),
+        "threshold": json_number(episode.threshold),
         "url": f"{base_url}{link_of(episode)}" if base_url else "",
     }
 
@@ -151,13 +151,6 @@ def link_of(episode: EpisodeRow) -> str:
         tab, query = "/layers", {**query, "layer": episode.layer, "step": str(episode.fired_step or first)}
     query["alert"] = episode.episode_id
     return f"/runs/{quote(episode.run_id, safe='', errors='replace')}{tab}?{urlencode(query, errors='replace')}"
-
-
-def number(value: float) -> float | str:
-    """As JSON can hold it: `"NaN"`, `"Infinity"` and `"-Infinity"` are words."""
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def one_line(text: str, max_chars: int = MAX_LINE_CHARS) -> str:

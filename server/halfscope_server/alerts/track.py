@@ -208,7 +208,7 @@ class _Series:
         if block.late:
             columns = [*(column for column in block.late if column.series.name == self._name), *columns]
         for column in columns:
-            labels = tuple(sorted(column.series.labels.items()))
+            labels = column.labels
             samples = Samples(step=column.step, time_us=column.time_us, value=column.value)
             before = found.get(labels)
             found[labels] = samples if before is None else _joined(before, samples)

@@ -89,16 +89,6 @@ def compact(database: Database, *, now_us: int, budget_s: float, clock_s: Callab
             return num_merged
 
 
-def num_due(database: Database) -> int:
-    """How many streams have more segments than a read should decode."""
-    with database.writing() as connection:
-        return connection.execute(
-            sa.select(sa.func.count())
-            .select_from(stream)
-            .where(stream.c.hot_since_us.is_not(None), stream.c.num_hot >= MAX_SEGMENTS)
-        ).scalar_one()
-
-
 def _due(connection: sa.Connection, now_us: int) -> list[Key]:
     rows = connection.execute(
         sa.select(stream.c.run_id, stream.c.stream)

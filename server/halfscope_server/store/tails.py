@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -143,23 +143,30 @@ class Tails:
 def _extend(connection: sa.Connection, tail: _Tail, hot: HotStream) -> None:
     row = hot.row
     tail.sids = sids_of(connection, row.run_id, row.stream)
+    for record in records_of(connection, row.run_id, row.attempt, row.stream, since=tail.upto):
+        if isinstance(record, Points):
+            tail.collector.add(record, tail.sids)
+        else:
+            tail.sketches.add(record)
+    tail.upto = row.next
+
+
+def records_of(
+    connection: sa.Connection, run_id: str, attempt: int, stream: str, *, since: int
+) -> Iterator[Points | Sketches]:
+    """What the segments of a stream that begin at a seq or behind it hold, in order."""
     found = connection.execute(
         sa.select(segment.c.raw_bytes, segment.c.body)
         .where(
-            segment.c.run_id == row.run_id,
-            segment.c.attempt == row.attempt,
-            segment.c.stream == row.stream,
-            segment.c.first_seq >= tail.upto,
+            segment.c.run_id == run_id,
+            segment.c.attempt == attempt,
+            segment.c.stream == stream,
+            segment.c.first_seq >= since,
         )
         .order_by(segment.c.first_seq)
     )
     for raw_bytes, body in found:
-        for record in measured_of(body, raw_bytes):
-            if isinstance(record, Points):
-                tail.collector.add(record, tail.sids)
-            else:
-                tail.sketches.add(record)
-    tail.upto = row.next
+        yield from measured_of(body, raw_bytes)
 
 
 def sids_of(connection: sa.Connection, run_id: str, stream: str) -> dict[int, int]:

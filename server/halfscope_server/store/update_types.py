@@ -23,6 +23,11 @@ class Column:
     time_us: NDArray[np.int64]
     value: NDArray[np.float64]
 
+    @property
+    def labels(self) -> tuple[tuple[str, str], ...]:
+        """Of the series, as they can be a key."""
+        return tuple(sorted(self.series.labels.items()))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:

@@ -20,8 +20,8 @@ from halfscope_server.store.cells import COUNTS, FLOATS, of_records
 from halfscope_server.store.cursors import StreamState
 from halfscope_server.store.dense import Dense
 from halfscope_server.store.packing import unpack_axis, unpack_values
-from halfscope_server.store.records import Decoded, measured_of
-from halfscope_server.store.tails import sids_of
+from halfscope_server.store.records import Decoded
+from halfscope_server.store.tails import records_of, sids_of
 from halfscope_server.store.types import SERVER_STREAM, EventRow, FrameMoments, SeriesRow
 from halfscope_server.store.update_types import Column, StreamCursor, Update, Wanted
 
@@ -232,20 +232,9 @@ def _values(
         return _chunks(connection, row, cursor, chosen)
     collector = Collector()
     sids = sids_of(connection, row.run_id, row.stream)
-    bodies = connection.execute(
-        sa.select(segment.c.raw_bytes, segment.c.body)
-        .where(
-            segment.c.run_id == row.run_id,
-            segment.c.attempt == row.attempt,
-            segment.c.stream == row.stream,
-            segment.c.first_seq >= cursor.next,
-        )
-        .order_by(segment.c.first_seq)
-    )
-    for raw_bytes, body in bodies:
-        for record in measured_of(body, raw_bytes):
-            if isinstance(record, Points):
-                collector.add(record, sids)
+    for record in records_of(connection, row.run_id, row.attempt, row.stream, since=cursor.next):
+        if isinstance(record, Points):
+            collector.add(record, sids)
     return (_columns(collector.block(list(chosen)), chosen) if collector.num_rows else []), row.next
 
 

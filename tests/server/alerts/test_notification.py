@@ -9,7 +9,8 @@ from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from halfscope_server.alerts.notification import Message, body_of, link_of, number, one_line
+from halfscope_server.alerts.notification import Message, body_of, link_of, one_line
+from halfscope_server.query.format import json_number
 
 from tests.helpers.notices import HOSTILE, episode, notice, rule, run
 
@@ -98,7 +99,7 @@ def test_braces_in_names_are_only_braces(name: str) -> None:
 )
 def test_numbers_that_json_has_not_are_words(value: float, expected: object) -> None:
     """NaN and infinities are words, and a body with them is strict JSON."""
-    assert number(value) == expected
+    assert json_number(value) == expected
     body = body_of(episode(value=value), kind="fired", run=None, rule=None, base_url="", now_us=0)
     assert json.loads(json.dumps(body, allow_nan=False))["value"] == expected
 

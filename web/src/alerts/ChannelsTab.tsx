@@ -6,9 +6,9 @@ import type { ChannelItem, ChannelKind } from "../api/types";
 import { formatAge, formatCount, formatTime } from "../lib/format";
 import { useNow } from "../lib/hooks";
 import { setPrefs, usePrefs } from "../lib/prefs";
-import { FormError } from "../ui/forms";
+import { DeleteDialog } from "../ui/confirm";
 import { Icon } from "../ui/icons";
-import { ActionMenu, ModalDialog } from "../ui/overlays";
+import { ActionMenu } from "../ui/overlays";
 import { EmptyState, FailedState, Loading } from "../ui/states";
 import { toast } from "../ui/toast";
 import { canNotify } from "./AlertWatch";
@@ -130,36 +130,22 @@ function ChannelRow({ channel, kinds, now }: ChannelRowProps) {
 function DeleteChannelDialog({ channel, onClose }: { channel: ChannelItem; onClose: () => void }) {
   const remove = useDeleteChannel();
   return (
-    <ModalDialog title="Delete this channel?" isOpen onClose={onClose} role="alertdialog">
-      <div className="form">
-        <p>
-          <strong>{channel.name}</strong> is deleted with what it keeps secret. Nothing is sent there any more
-          {channel.num_waiting > 0 && `; ${formatCount(channel.num_waiting)} that wait are given up`}.
-        </p>
-        <FormError error={remove.error} />
-        <div className="dialog-buttons">
-          {/* biome-ignore lint/a11y/noAutofocus: the harmless answer is the one under Enter */}
-          <button type="button" className="button" onClick={onClose} autoFocus>
-            Cancel
-          </button>
-          <button
-            type="button"
-            className="button button-danger"
-            disabled={remove.isPending}
-            onClick={() =>
-              remove.mutate(channel.id, {
-                onSuccess: () => {
-                  toast(`Deleted ${channel.name}`);
-                  onClose();
-                },
-              })
-            }
-          >
-            Delete channel
-          </button>
-        </div>
-      </div>
-    </ModalDialog>
+    <DeleteDialog
+      what="channel"
+      remove={remove}
+      onClose={onClose}
+      onDelete={() =>
+        remove.mutate(channel.id, {
+          onSuccess: () => {
+            toast(`Deleted ${channel.name}`);
+            onClose();
+          },
+        })
+      }
+    >
+      <strong>{channel.name}</strong> is deleted with what it keeps secret. Nothing is sent there any more
+      {channel.num_waiting > 0 && `; ${formatCount(channel.num_waiting)} that wait are given up`}.
+    </DeleteDialog>
   );
 }
 

@@ -7,9 +7,9 @@ import { formatAge, formatCount, formatTime } from "../lib/format";
 import { useNow } from "../lib/hooks";
 import { Link, navigate } from "../lib/router";
 import { useRowKeys } from "../lib/rows";
-import { FormError } from "../ui/forms";
+import { DeleteDialog } from "../ui/confirm";
 import { Icon } from "../ui/icons";
-import { ActionMenu, ModalDialog } from "../ui/overlays";
+import { ActionMenu } from "../ui/overlays";
 import { EmptyState, FailedState, Loading } from "../ui/states";
 import { toast } from "../ui/toast";
 import { fullRule } from "./draft";
@@ -143,38 +143,24 @@ function RuleRow({ item, now }: { item: RuleItem; now: number }) {
 export function DeleteRuleDialog({ item, onClose }: { item: RuleItem; onClose: () => void }) {
   const remove = useDeleteRule();
   return (
-    <ModalDialog title="Delete this rule?" isOpen onClose={onClose} role="alertdialog">
-      <div className="form">
-        <p>
-          <strong>{item.rule.name}</strong> is deleted for good.
-          {item.firing > 0 &&
-            ` ${item.firing === 1 ? "The alert that it fires is" : `The ${formatCount(item.firing)} alerts that it fires are`} resolved.`}{" "}
-          What it found stays in the history.
-        </p>
-        <FormError error={remove.error} />
-        <div className="dialog-buttons">
-          {/* biome-ignore lint/a11y/noAutofocus: the harmless answer is the one under Enter */}
-          <button type="button" className="button" onClick={onClose} autoFocus>
-            Cancel
-          </button>
-          <button
-            type="button"
-            className="button button-danger"
-            disabled={remove.isPending}
-            onClick={() =>
-              remove.mutate(item.rule.id, {
-                onSuccess: () => {
-                  toast(`Deleted ${item.rule.name}`);
-                  onClose();
-                  navigate("/alerts/rules");
-                },
-              })
-            }
-          >
-            Delete rule
-          </button>
-        </div>
-      </div>
-    </ModalDialog>
+    <DeleteDialog
+      what="rule"
+      remove={remove}
+      onClose={onClose}
+      onDelete={() =>
+        remove.mutate(item.rule.id, {
+          onSuccess: () => {
+            toast(`Deleted ${item.rule.name}`);
+            onClose();
+            navigate("/alerts/rules");
+          },
+        })
+      }
+    >
+      <strong>{item.rule.name}</strong> is deleted for good.
+      {item.firing > 0 &&
+        ` ${item.firing === 1 ? "The alert that it fires is" : `The ${formatCount(item.firing)} alerts that it fires are`} resolved.`}{" "}
+      What it found stays in the history.
+    </DeleteDialog>
   );
 }

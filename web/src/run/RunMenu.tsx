@@ -6,6 +6,7 @@ import { SilenceDialog } from "../alerts/SilenceDialog";
 import { api, unwrap } from "../api/client";
 import type { RunList, RunSummary } from "../api/types";
 import { formatCount } from "../lib/format";
+import { DeleteDialog } from "../ui/confirm";
 import { DialogButtons, FormError } from "../ui/forms";
 import { ActionMenu, ModalDialog } from "../ui/overlays";
 import { toast } from "../ui/toast";
@@ -49,7 +50,7 @@ export function RunMenu({ summary, afterDelete }: RunMenuProps) {
         />
       )}
       {dialog === "delete" && (
-        <DeleteDialog summary={summary} onClose={close} afterDelete={afterDelete ?? (() => {})} />
+        <DeleteRunDialog summary={summary} onClose={close} afterDelete={afterDelete ?? (() => {})} />
       )}
     </>
   );
@@ -142,7 +143,7 @@ function TagsDialog({ summary, onClose }: DialogProps) {
   );
 }
 
-function DeleteDialog({ summary, onClose, afterDelete }: DialogProps & { afterDelete: () => void }) {
+function DeleteRunDialog({ summary, onClose, afterDelete }: DialogProps & { afterDelete: () => void }) {
   const cache = useQueryClient();
   const remove = useMutation({
     mutationFn: () => unwrap(api.DELETE("/api/v1/runs/{run}", { params: { path: { run: summary.id } } })),
@@ -158,28 +159,9 @@ function DeleteDialog({ summary, onClose, afterDelete }: DialogProps & { afterDe
   });
   const steps = summary.last_step === null ? "no steps" : `${formatCount(summary.last_step + 1)} steps`;
   return (
-    <ModalDialog title="Delete this run?" isOpen onClose={onClose} role="alertdialog">
-      <div className="form">
-        <p>
-          <strong>{summary.name}</strong> with {steps} is deleted from this server for good. This cannot be undone.
-          {summary.state === "live" && " It is still training: the training goes on, but is no longer recorded here."}
-        </p>
-        <FormError error={remove.error} />
-        <div className="dialog-buttons">
-          {/* biome-ignore lint/a11y/noAutofocus: the harmless answer is the one under Enter */}
-          <button type="button" className="button" onClick={onClose} autoFocus>
-            Cancel
-          </button>
-          <button
-            type="button"
-            className="button button-danger"
-            disabled={remove.isPending}
-            onClick={() => remove.mutate()}
-          >
-            Delete run
-          </button>
-        </div>
-      </div>
-    </ModalDialog>
+    <DeleteDialog what="run" remove={remove} onClose={onClose} onDelete={() => remove.mutate()}>
+      <strong>{summary.name}</strong> with {steps} is deleted from this server for good. This cannot be undone.
+      {summary.state === "live" && " It is still training: the training goes on, but is no longer recorded here."}
+    </DeleteDialog>
   );
 }

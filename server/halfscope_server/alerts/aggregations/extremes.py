@@ -5,16 +5,13 @@ Invariant: values that are missing are neither.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from halfscope_server.alerts.aggregations.base import Floats, Ints, Shape
-from halfscope_server.alerts.aggregations.window import Sliding
+from halfscope_server.alerts.aggregations.window import OnSliding, Sliding
 
 
-class Extreme:
+class Extreme(OnSliding):
     """The farthest value of a window on one side."""
 
     def __init__(self, shape: Shape, ufunc: np.ufunc, identity: float) -> None:
@@ -27,12 +24,3 @@ class Extreme:
             return self._sliding.feed(key_N, value_NG)
         result = self._sliding.feed(key_N, np.where(missing, self._identity, value_NG))
         return np.where(missing, np.nan, result)
-
-    def restart(self) -> None:
-        self._sliding.restart()
-
-    def state(self) -> dict[str, Any]:
-        return self._sliding.state()
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        self._sliding.load(state)

@@ -5,16 +5,13 @@ Invariant: values that are missing are not in a sum, and not counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from halfscope_server.alerts.aggregations.base import Floats, Ints, Shape
-from halfscope_server.alerts.aggregations.window import Sliding
+from halfscope_server.alerts.aggregations.window import OnSliding, Sliding
 
 
-class Total:
+class Total(OnSliding):
     """The sum of a window, divided by a constant."""
 
     def __init__(self, shape: Shape, divide_by: float = 1.0) -> None:
@@ -29,17 +26,8 @@ class Total:
             total = total / self._divide_by
         return total if is_whole else np.where(missing, np.nan, total)
 
-    def restart(self) -> None:
-        self._sliding.restart()
 
-    def state(self) -> dict[str, Any]:
-        return self._sliding.state()
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        self._sliding.load(state)
-
-
-class Mean:
+class Mean(OnSliding):
     """The sum of a window by the number of values in it."""
 
     def __init__(self, shape: Shape) -> None:
@@ -60,12 +48,3 @@ class Mean:
         mean = np.full(value_NG.shape, np.nan)
         result = np.divide(found[:, :, 0], found[:, :, 1], out=mean, where=~missing)
         return result
-
-    def restart(self) -> None:
-        self._sliding.restart()
-
-    def state(self) -> dict[str, Any]:
-        return self._sliding.state()
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        self._sliding.load(state)

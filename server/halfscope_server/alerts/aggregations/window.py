@@ -75,6 +75,21 @@ class Tail:
         self._first, self._end = 0, self._key.size
 
 
+class OnSliding:
+    """What remembers nothing but one sliding window."""
+
+    _sliding: Sliding
+
+    def restart(self) -> None:
+        self._sliding.restart()
+
+    def state(self) -> dict[str, Any]:
+        return self._sliding.state()
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._sliding.load(state)
+
+
 class Sliding:
     """Reduces what lies in (key - window, key] of each sample."""
 

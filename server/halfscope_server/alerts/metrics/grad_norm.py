@@ -27,7 +27,7 @@ class _Volatility:
     def feed(self, block: Block) -> Found:
         found = {}
         for column in block.named("grad.norm"):
-            labels = tuple(sorted(column.series.labels.items()))
+            labels = column.labels
             quantiles, own = self._quantiles(labels), self._memory["of"][labels]
             own.setdefault("first", int(column.step[0]))
             norm = np.where(np.isfinite(column.value), column.value, np.nan)

@@ -40,9 +40,9 @@ class _Fall:
     def feed(self, block: Block) -> Found:
         skips = block.of("skip")
         found = {}
-        after = {tuple(sorted(c.series.labels.items())): c for c in block.named("amp.scale_next")}
+        after = {c.labels: c for c in block.named("amp.scale_next")}
         for column in block.named("amp.scale"):
-            labels, step = tuple(sorted(column.series.labels.items())), column.step
+            labels, step = column.labels, column.step
             used = log2(column.value)
             left = log2(_at(after[labels], step, column.value)) if labels in after else used
             counts = at_rows(step, skips, skips.mark != SETTLING)
@@ -99,9 +99,7 @@ class _OverFloor:
         for column in scales:
             at = np.searchsorted(batch_step, column.step, "right")
             floor = floors[np.searchsorted(edges, batch[at], "right") - 1]
-            found[tuple(sorted(column.series.labels.items()))] = Samples(
-                step=column.step, time_us=column.time_us, value=log2(column.value) - floor
-            )
+            found[column.labels] = Samples(step=column.step, time_us=column.time_us, value=log2(column.value) - floor)
         return found
 
     def _batch(self, block: Block) -> tuple[Ints, Floats]:

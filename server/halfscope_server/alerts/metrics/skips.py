@@ -46,7 +46,7 @@ class _Streak:
     def feed(self, block: Block) -> Found:
         found = {}
         for column in block.named("amp.skipped"):
-            labels = tuple(sorted(column.series.labels.items()))
+            labels = column.labels
             skipped = column.value > 0
             counted = self._counted(block, column.step, skipped)
             lengths = _lengths(counted, self._length.get(labels, 0))
