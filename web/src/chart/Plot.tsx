@@ -63,6 +63,7 @@ export function Plot({ figure, height, x, windowKey, utcOffsetMin, bands, onZoom
   const palette = usePalette();
   const canDrag = useMedia("(pointer: fine)");
   const [plotly, setPlotly] = useState<Plotly | null>(null);
+  const drawing = useRef<Promise<unknown>>(Promise.resolve());
   const built = useMemo(
     () => buildFigure(figure, palette, { windowKey, canDrag, bands }),
     [figure, palette, windowKey, canDrag, bands],
@@ -85,7 +86,7 @@ export function Plot({ figure, height, x, windowKey, utcOffsetMin, bands, onZoom
     const target = element.current as Drawn | null;
     if (!plotly || !target) return;
     const first = !target._fullLayout;
-    plotly.react(target, built.data, { ...built.layout, height }, CONFIG).then(() => {
+    drawing.current = plotly.react(target, built.data, { ...built.layout, height }, CONFIG).then(() => {
       if (first && target.isConnected) listen(target, panel, handlers);
     });
   }, [plotly, built, height, panel]);
@@ -99,7 +100,9 @@ export function Plot({ figure, height, x, windowKey, utcOffsetMin, bands, onZoom
     observer.observe(target);
     return () => {
       observer.disconnect();
-      plotly.purge(target);
+      // Taken away while Plotly still draws, it would go on with what is no longer there.
+      const purge = () => target.isConnected || plotly.purge(target);
+      drawing.current.then(purge, purge);
     };
   }, [plotly]);
 
