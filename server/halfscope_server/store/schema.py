@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "r0003"
+REVISION = "r0004"
 """The newest migration; a database that says so needs no Alembic run (importing Alembic costs 0.3 s)."""
 
 metadata = MetaData()
@@ -379,4 +379,16 @@ lease = Table(
     Column("name", String(64), primary_key=True),
     Column("owner", String(64), nullable=False),
     Column("until_us", BigInteger, nullable=False),
+)
+
+# Saved by people; runs stay in it when they are deleted.
+comparison = Table(
+    "comparison",
+    metadata,
+    Column("comparison_id", String(64), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("runs", LargeBinary, nullable=False),
+    Column("options", LargeBinary, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("updated_us", BigInteger, nullable=False),
 )

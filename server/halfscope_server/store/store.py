@@ -29,6 +29,7 @@ from halfscope_server.store import (
 from halfscope_server.store.alerting import AlertStore
 from halfscope_server.store.cells import COUNTS, FLOATS
 from halfscope_server.store.committer import Committer
+from halfscope_server.store.comparing import ComparisonStore
 from halfscope_server.store.engine import Database
 from halfscope_server.store.frames import FrameSelection
 from halfscope_server.store.news import News
@@ -62,6 +63,7 @@ class Store:
         self._tails = Tails()
         self._news: News | None = None
         self.alerts = AlertStore(self._writing, self._reading, self._tell, self.frame_moments)
+        self.comparisons = ComparisonStore(self._writing, self._reading)
 
     @classmethod
     def open(cls, url: str, *, read_only: bool = False) -> Self:

@@ -437,3 +437,17 @@ class NoticeRow:
     """Of the last try, without secrets."""
     body: Mapping[str, Any]
     """What is sent, as it was when it happened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRow:
+    """A comparison that somebody saved."""
+
+    comparison_id: str
+    name: str
+    runs: tuple[str, ...]
+    """Ids, the baseline's first; some may have been deleted since."""
+    options: Mapping[str, Any]
+    """Plain values, as they were given."""
+    created_us: int
+    updated_us: int
