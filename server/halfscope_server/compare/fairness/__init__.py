@@ -1,0 +1,95 @@
+"""Whether runs may be compared: what they agree in, what differs, what nobody recorded.
+
+A module of this folder with a `CHECK` is a check; add a file and it appears, tested by the contract tests. Must not
+import plotly. Invariant: what is unknown of one member is never told as the same.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from halfscope_server.compare.fairness.base import Check, Finding
+from halfscope_server.compare.types import Agreement, Fairness, FairnessItem
+from halfscope_server.query.view import RunView
+
+if TYPE_CHECKING:
+    from halfscope_server.compare.comparison import Comparison
+
+_STATE_ORDER: dict[Agreement, int] = {"different": 0, "unknown": 1, "same": 2}
+
+
+@cache
+def checks() -> tuple[Check, ...]:
+    """Every check, in their order.
+
+    Raises:
+        ValueError: two files hold one id.
+    """
+    found: dict[str, Check] = {}
+    for module in pkgutil.iter_modules(__path__):
+        check = getattr(importlib.import_module(f"{__name__}.{module.name}"), "CHECK", None)
+        if check is None:
+            continue
+        if check.id in found:
+            raise ValueError(f"check {check.id!r} stands in two files of {__name__}; keep one of them")
+        found[check.id] = check
+    return tuple(sorted(found.values(), key=lambda check: (check.order, check.id)))
+
+
+def judge(comparison: Comparison) -> Fairness:
+    """All checks over a comparison: different ones first, then unknown ones."""
+    items = [_item(check, comparison) for check in checks()]
+    items.sort(key=lambda item: _STATE_ORDER[item.state])
+    counted = [item.state for item in items if not item.is_intended]
+    return Fairness(
+        items=items,
+        num_same=counted.count("same"),
+        num_different=counted.count("different"),
+        num_unknown=counted.count("unknown"),
+    )
+
+
+def are_repeats(one: RunView, other: RunView) -> bool:
+    """Whether two runs differ in nothing but the seed and what comes with it, as far as was recorded."""
+    if not one.row.facts.get("precision") or not other.row.facts.get("precision"):
+        return False  # What is being compared may be the very thing they differ in.
+    return all(check.compare(one, other).state != "different" for check in checks() if check.is_configuration)
+
+
+def _item(check: Check, comparison: Comparison) -> FairnessItem:
+    baseline = comparison.baseline
+    findings = [Finding(state="same"), *(check.compare(baseline, view) for view in comparison.views[1:])]
+    states = [finding.state for finding in findings]
+    state = min(states, key=_STATE_ORDER.__getitem__)
+    return FairnessItem(
+        id=check.id,
+        title=check.title,
+        state=state,
+        values=[check.words(view) for view in comparison.views],
+        states=states,
+        confounds=list(check.confounds),
+        text=_text(check, comparison, findings, state),
+        is_intended=check.is_intended,
+    )
+
+
+def _text(check: Check, comparison: Comparison, findings: Sequence[Finding], state: Agreement) -> str:
+    """Of the first member that is so."""
+    if state == "same":
+        return ""
+    at = next(at for at, finding in enumerate(findings) if finding.state == state)
+    who = f"{comparison.members[at].letter}: " if len(findings) > 2 else ""
+    text = f"{who}{findings[at].text}"
+    if state == "different" and check.confounds and not check.is_intended:
+        text += f"; {confounded(check.confounds)}"
+    return text
+
+
+def confounded(what: Sequence[str]) -> str:
+    """`speed and quality are not comparable`."""
+    named = " and ".join(filter(None, [", ".join(what[:-1]), what[-1]]))
+    return f"{named} {'is' if len(what) == 1 else 'are'} not comparable"
