@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from halfscope.instrument.entry import watch
     from halfscope.instrument.run import Run
     from halfscope.probes.sketches import sketch_of
+    from halfscope.tensors import compare_tensors
 
-__all__ = ["Alert", "Run", "StopTraining", "__version__", "sketch_of", "watch"]
+__all__ = ["Alert", "Run", "StopTraining", "__version__", "compare_tensors", "sketch_of", "watch"]
 
 _HOMES = {
     "Alert": "halfscope.alerts",
@@ -26,6 +27,7 @@ _HOMES = {
     "watch": "halfscope.instrument.entry",
     "Run": "halfscope.instrument.run",
     "sketch_of": "halfscope.probes.sketches",
+    "compare_tensors": "halfscope.tensors",
 }
 
 

@@ -1,5 +1,5 @@
-"""Exponent sketches, shared by agent and server: the algebra, the sketch of an array, which zeros are
-structural, and how sketches travel.
+"""Exponent sketches, shared by agent and server: the algebra, the sketch of an array, how far apart two lie, which
+zeros are structural, and how sketches travel.
 
 Must not import torch.
 """
@@ -14,6 +14,7 @@ from halfscope.sketch.algebra import (
     stack,
 )
 from halfscope.sketch.array import ArraySketcher, of_array
+from halfscope.sketch.distance import distance_bits
 from halfscope.sketch.packing import pack, unpack
 from halfscope.sketch.structural import structural_zeros
 
@@ -21,6 +22,7 @@ __all__ = [
     "DEFAULT_SCALE",
     "ArraySketcher",
     "Sketch",
+    "distance_bits",
     "excess_zero_share",
     "headroom",
     "merge",
