@@ -23,6 +23,7 @@ import psycopg
 import pytest
 from halfscope_server.store.store import Store
 
+from tests.helpers.comparing import Recordings
 from tests.helpers.ports import free_port
 from tests.helpers.preloaded import Preloaded
 
@@ -92,6 +93,21 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("sqlite") / "template.db"
     Store.open(f"sqlite:///{path}").close()
     return path
+
+
+@pytest.fixture(scope="session")
+def recordings(
+    tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path, python: Preloaded
+) -> Iterator[Recordings]:
+    """Real trainings to compare: `recordings.views("fp32", "fp16")`; see tests/helpers/comparing.py."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    folder = Path(os.environ.get("HALFSCOPE_TEST_RECORDINGS") or shared / "recordings")
+    database = tmp_path_factory.mktemp("recordings") / "halfscope.db"
+    shutil.copyfile(sqlite_template, database)
+    store = Store.open(f"sqlite:///{database}")
+    yield Recordings(folder, store, python)
+    store.close()
 
 
 @pytest.fixture
