@@ -7,6 +7,7 @@ Must not import torch.
 from halfscope.sketch.algebra import (
     DEFAULT_SCALE,
     Sketch,
+    concatenate,
     excess_zero_share,
     headroom,
     merge,
@@ -22,6 +23,7 @@ __all__ = [
     "DEFAULT_SCALE",
     "ArraySketcher",
     "Sketch",
+    "concatenate",
     "distance_bits",
     "excess_zero_share",
     "headroom",

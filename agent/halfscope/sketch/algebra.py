@@ -238,6 +238,27 @@ def stack(sketches: Sequence[Sketch]) -> Sketch:
     return Sketch(**fields, lowest=lowest, counts=counts)
 
 
+def concatenate(sketches: Sequence[Sketch]) -> Sketch:
+    """Stacks of shapes (K1, ...), (K2, ...) as one of shape (K1 + K2 + ..., ...), over the bins of all of them.
+
+    Raises:
+        ValueError: no sketch, or shapes that differ in more than their first axis.
+    """
+    if len(sketches) == 1:
+        return sketches[0]
+    used = [s for s in sketches if s.counts.shape[-1]]
+    lowest = min((s.lowest for s in used), default=0)
+    num_bins = max((s.lowest + s.counts.shape[-1] for s in used), default=0) - lowest
+    counts = []
+    for s in sketches:
+        at = s.lowest - lowest if s.counts.shape[-1] else 0
+        around = (at, num_bins - at - s.counts.shape[-1])
+        counts.append(np.pad(s.counts, [(0, 0)] * len(s.shape) + [around]))
+    names = (*_ADDED, "absmax", "absmin_nonzero")
+    fields = {name: np.concatenate([getattr(s, name) for s in sketches]) for name in names}
+    return Sketch(**fields, lowest=lowest, counts=np.concatenate(counts))
+
+
 def merge(sketches: Sequence[Sketch]) -> Sketch:
     """The sum of sketches of one shape; of none, the empty one."""
     return stack(sketches).merged(0) if sketches else Sketch.empty()

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 from halfscope.formats import FP16
-from halfscope.sketch import DEFAULT_SCALE, Sketch, merge
+from halfscope.sketch import DEFAULT_SCALE, Sketch, concatenate, merge
 from numpy.typing import NDArray
 
 from halfscope_server.query.frames import RunFrames, columns, run_frames
@@ -215,8 +215,8 @@ def _read(view: RunView, frames: RunFrames, node: Node, span: Span) -> _Frames |
     for at in range(max(len(part.by_scale) for part in found)):
         # Attempts may differ in how many scales they have.
         groups = [part.by_scale[at] if at < len(part.by_scale) else _no_group(part) for part in found]
-        by_scale.append((np.concatenate([scale for scale, _ in groups]), _joined([one for _, one in groups])))
-    return _Frames(sketch=_joined([part.sketch for part in found]), by_scale=tuple(by_scale), **arrays)
+        by_scale.append((np.concatenate([scale for scale, _ in groups]), concatenate([one for _, one in groups])))
+    return _Frames(sketch=concatenate([part.sketch for part in found]), by_scale=tuple(by_scale), **arrays)
 
 
 def _read_piece(view: RunView, frames: RunFrames, node: Node, span: Span, piece: Piece) -> _Frames | None:
@@ -288,21 +288,6 @@ def _no_group(part: _Frames) -> tuple[Floats, Sketch]:
 def _rows(sketches: Sketch, keep: NDArray[np.bool_]) -> Sketch:
     """Some frames; all of them without a copy."""
     return sketches if keep.all() else sketches[keep]
-
-
-def _joined(sketches: Sequence[Sketch]) -> Sketch:
-    """Sketches of [F1], [F2], ... as one of [F1 + F2 + ...]."""
-    if len(sketches) == 1:
-        return sketches[0]
-    lowest = min(s.lowest for s in sketches)
-    num_bins = max(s.lowest + s.counts.shape[-1] for s in sketches) - lowest
-    counts = [
-        np.pad(s.counts, ((0, 0), (s.lowest - lowest, num_bins - (s.lowest - lowest) - s.counts.shape[-1])))
-        for s in sketches
-    ]
-    names = ("n", "zeros", "nan", "pos_inf", "neg_inf", "sum", "sumsq", "absmax", "absmin_nonzero")
-    arrays = {name: np.concatenate([getattr(s, name) for s in sketches]) for name in names}
-    return Sketch(**arrays, lowest=lowest, counts=np.concatenate(counts))
 
 
 # ---- columns ---------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import torch
 from halfscope.formats import BF16, FP8_E4M3, FP8_E5M2, FP16, FP32, NumberFormat
 from halfscope.sketch import (
     Sketch,
+    concatenate,
     excess_zero_share,
     headroom,
     merge,
@@ -231,3 +232,18 @@ def test_a_stack_of_nothing_is_refused() -> None:
 def test_norm_is_over_finite_elements() -> None:
     """One NaN poisons nothing."""
     assert of_array(np.float32([3.0, 4.0, math.nan, math.inf])).norm == 5.0
+
+
+def test_stacks_are_put_behind_each_other() -> None:
+    """Over the bins of all of them; one without any element takes none."""
+    parts = [np.float32([1, 2]), np.float32([0, 0]), np.float32([2.0**-30, np.inf])]
+    whole = concatenate([stack([of_array(parts[0]), of_array(parts[1])]), stack([of_array(parts[2])])])
+    assert whole.shape == (3,)
+    for at, values in enumerate(parts):
+        alone, found = of_array(values), whole[at].trimmed()
+        assert found.lowest == alone.lowest
+        for name in ("counts", "n", "zeros", "pos_inf", "sumsq", "absmax", "absmin_nonzero"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(alone, name))
+    empty = Sketch.empty((2,))
+    assert concatenate([empty, empty]).shape == (4,)
+    assert concatenate([empty, whole]).lowest == whole.lowest
