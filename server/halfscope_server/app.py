@@ -25,6 +25,7 @@ from halfscope_server.api.hosts import HostPolicy
 from halfscope_server.api.metrics import Metrics
 from halfscope_server.api.problems import install
 from halfscope_server.api.services import Services
+from halfscope_server.compare.comparison import Comparisons
 from halfscope_server.ingest.router import make_router
 from halfscope_server.ingest.writer import Writer
 from halfscope_server.live import Hub
@@ -51,7 +52,8 @@ def opened(settings: Settings) -> Iterator[Services]:
         store = Store.open(settings.database)
         stack.callback(store.close)
         views = Views(store)
-        hub = Hub(store, views)
+        comparisons = Comparisons(views)
+        hub = Hub(store, views, comparisons)
         reach = Reach.allowed(private=settings.alert_allow_private, networks=settings.alert_allow_networks)
         delivery = Delivery(store.alerts, reach)
         delivery.start()
@@ -85,6 +87,7 @@ def opened(settings: Settings) -> Iterator[Services]:
             settings=settings,
             store=store,
             views=views,
+            comparisons=comparisons,
             hub=hub,
             writer=writer,
             alerts=alerts,

@@ -19,10 +19,18 @@ from starlette.concurrency import run_in_threadpool
 
 from halfscope_server.api.auth import Authenticator
 from halfscope_server.api.guard import is_authentic
-from halfscope_server.api.live_models import ClientMessage, LiveError, Unwatch, WatchAlerts, WatchRun, WatchRuns
+from halfscope_server.api.live_models import (
+    ClientMessage,
+    LiveError,
+    Unwatch,
+    WatchAlerts,
+    WatchCompare,
+    WatchRun,
+    WatchRuns,
+)
 from halfscope_server.api.panels import part
 from halfscope_server.api.services import ServicesNow
-from halfscope_server.live import Hub, Request, RunRequest, RunsRequest, Subscription
+from halfscope_server.live import CompareRequest, Hub, Request, RunRequest, RunsRequest, Subscription
 
 router = APIRouter()
 
@@ -34,7 +42,7 @@ CLOSE_SIGNED_OUT = 4401
 SESSION_CHECK_S = 5.0
 """How long a page whose session ended elsewhere may go on seeing news."""
 
-_client_message: TypeAdapter[WatchRuns | WatchRun | WatchAlerts | Unwatch] = TypeAdapter(ClientMessage)
+_client_message: TypeAdapter[WatchRuns | WatchRun | WatchCompare | WatchAlerts | Unwatch] = TypeAdapter(ClientMessage)
 
 
 @router.websocket("/api/v1/live")
@@ -113,6 +121,13 @@ def _client_request(text: str) -> Request | WatchAlerts | None:
         case WatchRun() as asked:
             return RunRequest(
                 run=asked.run, panels=tuple(asked.panels), window=part(asked.window), strip_bins=asked.strip_bins
+            )
+        case WatchCompare() as asked:
+            return CompareRequest(
+                runs=tuple(asked.runs),
+                panels=tuple(asked.panels),
+                window=part(asked.window),
+                options=asked.options.chosen(),
             )
         case WatchAlerts() as asked:
             return asked

@@ -11,7 +11,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from halfscope_server.api.alert_models import LiveAlerts
+from halfscope_server.api.compare_models import CompareOptions, RunIds
 from halfscope_server.api.models import Model, PanelFill, RunList, RunSummary, Strip, Window
+from halfscope_server.compare.types import Report
 
 
 class WatchRuns(Model):
@@ -38,13 +40,25 @@ class WatchAlerts(Model):
     type: Literal["watch_alerts"]
 
 
+class WatchCompare(Model):
+    """Send this comparison's report and these of its panels now and whenever one of its runs changes; replaces the
+    former request."""
+
+    type: Literal["watch_compare"]
+    runs: RunIds
+    panels: Annotated[list[str], Field(max_length=64)]
+    window: Window = Window()
+    """`first` and `last` count what the runs are aligned by; `x` is left out of account."""
+    options: CompareOptions = CompareOptions()
+
+
 class Unwatch(Model):
-    """Watch neither runs nor a run any longer."""
+    """Watch neither runs, a run nor a comparison any longer."""
 
     type: Literal["unwatch"]
 
 
-ClientMessage = Annotated[WatchRuns | WatchRun | WatchAlerts | Unwatch, Field(discriminator="type")]
+ClientMessage = Annotated[WatchRuns | WatchRun | WatchCompare | WatchAlerts | Unwatch, Field(discriminator="type")]
 
 
 class LiveRuns(Model):
@@ -66,9 +80,15 @@ class LiveRun(Model):
     """Seconds of backlog the agent is still sending, or None when it is current."""
 
 
+class LiveCompare(Model):
+    type: Literal["compare"]
+    report: Report
+
+
 class LivePanels(Model):
     type: Literal["panels"]
     fills: list[PanelFill]
+    """Their `run` is a run's id, or the key of a comparison's report."""
 
 
 class LiveDeleted(Model):
@@ -89,13 +109,14 @@ class LiveError(Model):
 
 
 ServerMessage = Annotated[
-    LiveRuns | LiveRun | LivePanels | LiveAlerts | LiveDeleted | LiveError, Field(discriminator="type")
+    LiveRuns | LiveRun | LiveCompare | LivePanels | LiveAlerts | LiveDeleted | LiveError, Field(discriminator="type")
 ]
 
-CLIENT_MESSAGES: tuple[type[Model], ...] = (WatchRuns, WatchRun, WatchAlerts, Unwatch)
+CLIENT_MESSAGES: tuple[type[Model], ...] = (WatchRuns, WatchRun, WatchCompare, WatchAlerts, Unwatch)
 SERVER_MESSAGES: tuple[type[Model], ...] = (
     LiveRuns,
     LiveRun,
+    LiveCompare,
     LivePanels,
     LiveAlerts,
     LiveDeleted,

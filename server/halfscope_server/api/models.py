@@ -142,6 +142,17 @@ class Rug(Model):
     marks: list[RugMark]
 
 
+class RunBaseline(Model):
+    """What a run is to be compared with, by its own word (`watch(baseline=)`)."""
+
+    asked: str
+    """The id or name that was given."""
+    run: str | None
+    """Id of the run that is meant; None: there is no such run here."""
+    name: str
+    project: str
+
+
 class RunSummary(Model):
     """A row of the Runs table; also what the run's header shows."""
 
@@ -177,6 +188,7 @@ class RunSummary(Model):
     strip: Strip | None
     underflow: Strip | None = None
     """The strip's lower lane: underflow of the worst layer. None: no layer was sketched."""
+    baseline: RunBaseline | None = None
 
 
 class RunList(Model):

@@ -45,7 +45,7 @@ def get_panel(view: ExistingRun, panel: PanelId, window: WindowQuery) -> PanelFi
 
 def part(window: Window) -> Part:
     """The window as the layers below know it."""
-    return Part(**{**window.model_dump(), "rows": tuple(window.rows)})
+    return Part(**{**window.model_dump(include=set(Window.model_fields)), "rows": tuple(window.rows)})
 
 
 def _existing(view: RunView, panel_id: str) -> panels.Panel:

@@ -15,6 +15,7 @@ from halfscope._version import __version__
 from halfscope_server.api import (
     alerts,
     channels,
+    compare,
     events,
     export,
     health,
@@ -37,6 +38,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     runs.router,
     layers.router,
     panels.router,
+    compare.router,
     events.router,
     export.router,
     alerts.router,

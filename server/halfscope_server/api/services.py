@@ -15,6 +15,7 @@ from starlette.requests import HTTPConnection
 
 from halfscope_server.api.auth import Authenticator
 from halfscope_server.api.metrics import Metrics
+from halfscope_server.compare.comparison import Comparisons
 from halfscope_server.query.view import Views
 from halfscope_server.settings import Settings
 
@@ -35,6 +36,8 @@ class Services:
     store: Store
     views: Views
     """The newest picture of each run, shared by requests and the live hub."""
+    comparisons: Comparisons
+    """Likewise of runs beside each other."""
     hub: Hub
     writer: Writer
     alerts: AlertService

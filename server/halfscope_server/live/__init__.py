@@ -5,6 +5,6 @@ belongs to the API. Must not import fastapi, starlette or plotly.
 """
 
 from halfscope_server.live.hub import Hub, Subscription
-from halfscope_server.live.requests import Request, RunRequest, RunsRequest
+from halfscope_server.live.requests import CompareRequest, Request, RunRequest, RunsRequest
 
-__all__ = ["Hub", "Request", "RunRequest", "RunsRequest", "Subscription"]
+__all__ = ["CompareRequest", "Hub", "Request", "RunRequest", "RunsRequest", "Subscription"]

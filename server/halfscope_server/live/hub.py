@@ -30,13 +30,16 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from halfscope_server.errors import Unavailable
+from halfscope_server.compare.comparison import Comparison, Comparisons
+from halfscope_server.errors import InvalidRequest, NotFound, RunDeleted, Unavailable
 from halfscope_server.live.alert_feed import AlertFeed
 from halfscope_server.live.alerts import KIND as ALERTS
 from halfscope_server.live.alerts import AlertReader
 from halfscope_server.live.backlog import Backlog
 from halfscope_server.live.messages import (
     Message,
+    compare_message,
+    compared_panel_messages,
     deleted_message,
     error_message,
     failure,
@@ -44,7 +47,7 @@ from halfscope_server.live.messages import (
     run_message,
     runs_message,
 )
-from halfscope_server.live.requests import Request, RunRequest, RunsRequest
+from halfscope_server.live.requests import CompareRequest, Request, RunRequest, RunsRequest
 from halfscope_server.query import RunView, Views, list_runs
 from halfscope_server.query.summary import now_us
 from halfscope_server.store.store import Store
@@ -73,7 +76,7 @@ class Subscription:
         self._waiting: dict[str, list[Message]] = {}
         """Not taken yet, by kind: the newest of each."""
         self._ready = asyncio.Event()
-        self._sent_view: RunView | None = None
+        self._sent_view: RunView | Comparison | None = None
         self._sent_run: Message | None = None
         self._newest = 0
         """Number of the newest computation that was delivered."""
@@ -141,10 +144,12 @@ class Subscription:
 
 
 class _Feed:
-    """What all viewers of one run, or of the runs table, share."""
+    """What all viewers of one run, of some runs beside each other, or of the runs table share."""
 
     def __init__(self, key: str) -> None:
         self.key = key
+        self.woken_by = frozenset(key.split(","))
+        """Runs whose news are its own; ids hold no comma."""
         self.viewers: set[Subscription] = set()
         self.wake = asyncio.Event()
         self.backlog = Backlog()
@@ -163,6 +168,7 @@ class Hub:
         self,
         store: Store,
         views: Views | None = None,
+        comparisons: Comparisons | None = None,
         *,
         interval_s: float = INTERVAL_S,
         runs_interval_s: float = RUNS_INTERVAL_S,
@@ -172,13 +178,15 @@ class Hub:
         """
         Args:
             store: read from only.
-            views: shared with the rest of the API, so that a page and its live updates are computed once.
+            views, comparisons: shared with the rest of the API, so that a page and its live updates are computed
+                once.
             interval_s: least time between two messages about a run.
             runs_interval_s: likewise about the runs table.
             poll_s: how often watched runs are looked at without a hint.
         """
         self._store = store
         self._views = views or Views(store)
+        self._comparisons = comparisons or Comparisons(self._views)
         self._interval_s, self._runs_interval_s, self._poll_s = interval_s, runs_interval_s, poll_s
         self._clock_s = clock_s
         self._lock = threading.Lock()
@@ -257,9 +265,8 @@ class Hub:
             await asyncio.get_running_loop().run_in_executor(None, pool.shutdown)
 
     def _wake(self, run_ids: set[str]) -> None:
-        for key in (*run_ids, RUNS):
-            feed = self._feeds.get(key)
-            if feed is not None:
+        for feed in self._feeds.values():
+            if feed.key == RUNS or not feed.woken_by.isdisjoint(run_ids):
                 feed.wake.set()
 
     def _closed(self, subscription: Subscription) -> None:
@@ -318,8 +325,14 @@ class Hub:
         if feed.key == RUNS:
             work = loop.run_in_executor(pool, self._runs, [r for _, r in asked if isinstance(r, RunsRequest)])
         else:
+            # All of a feed's are of one kind: a key of several runs is that of a comparison.
             known = [(r, viewer._sent_view) for viewer, r in asked if isinstance(r, RunRequest)]
-            work = loop.run_in_executor(pool, self._run, feed, known)
+            compared = [(r, viewer._sent_view) for viewer, r in asked if isinstance(r, CompareRequest)]
+            work = (
+                loop.run_in_executor(pool, self._run, feed, known)
+                if known
+                else loop.run_in_executor(pool, self._compare, compared)
+            )
         try:
             answers = await work
         except Unavailable as error:
@@ -351,7 +364,7 @@ class Hub:
         }
         return [_Answer(messages={"runs": [found[r.strip_bins]]}) for r in requests]
 
-    def _run(self, feed: _Feed, known: list[tuple[RunRequest, RunView | None]]) -> list[_Answer]:
+    def _run(self, feed: _Feed, known: list[tuple[RunRequest, RunView | Comparison | None]]) -> list[_Answer]:
         view = self._views.get(feed.key)
         if view is None:
             gone = self._store.deleted_run(feed.key)
@@ -360,7 +373,7 @@ class Hub:
                 if gone is not None
                 else error_message("not_found", f"there is no run {feed.key} here")
             )
-            return [_Answer(messages={message["type"]: [message]}, is_last=True) for _ in known]
+            return [_last(message) for _ in known]
         at_us = now_us()
         newest_us = view.newest_time_us
         lag_s = (at_us - newest_us) / 1e6 if newest_us is not None and view.row.state == "live" else 0.0
@@ -373,6 +386,24 @@ class Hub:
             answers.append(_Answer(messages=messages, view=view))
         return answers
 
+    def _compare(self, known: list[tuple[CompareRequest, RunView | Comparison | None]]) -> list[_Answer]:
+        answers = []
+        for request, sent in known:
+            try:
+                comparison = self._comparisons.get(request.runs, request.options)
+            except RunDeleted as gone:
+                answers.append(_last(deleted_message(gone.run_id, gone.name, gone.deleted_us)))
+                continue
+            except (InvalidRequest, NotFound) as error:
+                answers.append(_last(error_message(error.code, str(error))))
+                continue
+            messages = {}
+            if sent is not comparison:
+                messages["compare"] = [compare_message(comparison)]
+                messages["panels"] = compared_panel_messages(comparison, request.panels, request.window)
+            answers.append(_Answer(messages=messages, view=comparison))
+        return answers
+
 
 class _Answer:
     """What one viewer is given."""
@@ -380,13 +411,24 @@ class _Answer:
     __slots__ = ("is_last", "messages", "view")
 
     def __init__(
-        self, *, messages: dict[str, list[Message]], view: RunView | None = None, is_last: bool = False
+        self,
+        *,
+        messages: dict[str, list[Message]],
+        view: RunView | Comparison | None = None,
+        is_last: bool = False,
     ) -> None:
         self.messages, self.view, self.is_last = messages, view, is_last
 
 
+def _last(message: Message) -> _Answer:
+    """What ends a viewer's request."""
+    return _Answer(messages={message["type"]: [message]}, is_last=True)
+
+
 def _key(request: Request | None) -> str:
     """The feed that a request belongs to."""
+    if isinstance(request, CompareRequest):
+        return ",".join(request.runs)
     return request.run if isinstance(request, RunRequest) else RUNS
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from halfscope_server import panels
+from halfscope_server.compare.comparison import Comparison
+from halfscope_server.panels import compared
 from halfscope_server.query import RunView, Strip, Window, health_strip, summarise, underflow_strip
 from halfscope_server.query.summary import RunList
 
@@ -54,18 +57,32 @@ def runs_message(runs: RunList) -> Message:
     return {"type": "runs", "list": {**listing, "precisions": runs.precisions}}
 
 
+def compare_message(comparison: Comparison) -> Message:
+    """What a comparison says."""
+    return {"type": "compare", "report": comparison.report}
+
+
 def panel_messages(view: RunView, panel_ids: Iterable[str], window: Window) -> list[Message]:
     """The fills of some panels, and an error for each that failed; ids the run does not have yet are left out."""
     available = {panel.id: panel for panel in panels.for_run(view)}
+    asked = [available[panel_id] for panel_id in panel_ids if panel_id in available]
+    return _fills([(panel.id, panel.title, partial(panels.fill, view, panel, window)) for panel in asked])
+
+
+def compared_panel_messages(comparison: Comparison, panel_ids: Iterable[str], window: Window) -> list[Message]:
+    """Likewise of a comparison."""
+    available = {panel.id: panel for panel in compared.available(comparison)}
+    asked = [available[panel_id] for panel_id in panel_ids if panel_id in available]
+    return _fills([(panel.id, panel.title, partial(compared.fill, comparison, panel, window)) for panel in asked])
+
+
+def _fills(asked: list[tuple[str, str, Callable[[], dict[str, Any]]]]) -> list[Message]:
     fills, errors = [], []
-    for panel_id in panel_ids:
-        panel = available.get(panel_id)
-        if panel is None:
-            continue
+    for panel_id, title, fill in asked:
         try:
-            fills.append(panels.fill(view, panel, window))
+            fills.append(fill())
         except Exception as error:  # noqa: BLE001  a panel may come from anyone; the page keeps its others
-            errors.append(failure("panel_failed", f"the panel {panel.title} could not be drawn", error, panel_id))
+            errors.append(failure("panel_failed", f"the panel {title} could not be drawn", error, panel_id))
     return [{"type": "panels", "fills": fills}, *errors] if fills else errors
 
 

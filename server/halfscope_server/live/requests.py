@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from halfscope_server.compare.types import Options
 from halfscope_server.query.window import Window
 
 
@@ -27,4 +28,15 @@ class RunRequest:
     strip_bins: int = 800
 
 
-Request = RunsRequest | RunRequest
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareRequest:
+    """Runs beside each other: the report and some panels, now and whenever one of the runs changes."""
+
+    runs: tuple[str, ...]
+    """The baseline first."""
+    panels: tuple[str, ...] = ()
+    window: Window = field(default_factory=Window)
+    options: Options = field(default_factory=Options)
+
+
+Request = RunsRequest | RunRequest | CompareRequest

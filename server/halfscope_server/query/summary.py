@@ -32,6 +32,7 @@ from halfscope_server.query.format import (
 )
 from halfscope_server.query.health import Health, judge
 from halfscope_server.query.lane import underflow_strip
+from halfscope_server.query.partners import Baseline, baseline_of, search_text
 from halfscope_server.query.states import device_name, precision_of, precision_role, state_text
 from halfscope_server.query.strip import LOSS_CAUGHT, Strip, StripRange, bad_words, build_strip, skip_words
 from halfscope_server.query.underflow import WARNING_SHARE, run_underflow, worst_recent
@@ -101,6 +102,7 @@ class RunSummary:
     sentence: list[Chip]
     strip: Strip | None
     underflow: Strip | None
+    baseline: Baseline | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +162,7 @@ def summarise(view: RunView, strip_bins: int | None = None, at_us: int | None = 
         sentence=sentence(view),
         strip=health_strip(view, strip_bins) if strip_bins else None,
         underflow=underflow_strip(view, strip_bins) if strip_bins else None,
+        baseline=baseline_of(view.store, row),
     )
 
 
@@ -427,7 +430,7 @@ def _list_order(row: RunRow) -> tuple[bool, int, str]:
 def _fits(
     row: RunRow, words: Sequence[str], projects: set[str], precisions: set[str], states: set[str], tags: set[str]
 ) -> bool:
-    text = " ".join([row.name, row.project, row.run_id, *row.tags]).casefold()
+    text = search_text(row)
     return (
         all(word in text for word in words)
         and (not projects or row.project in projects)

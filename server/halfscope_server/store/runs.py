@@ -172,6 +172,13 @@ def select(connection: sa.Connection, run_id: str | None = None) -> list[RunRow]
     return [_run(row) for row in connection.execute(statement)]
 
 
+def select_named(connection: sa.Connection, project: str, name: str) -> list[RunRow]:
+    """The runs of a name in a project, newest first."""
+    statement = sa.select(run).where(run.c.project == project, run.c.name == name)
+    newest_first = statement.order_by(run.c.created_us.desc(), run.c.run_id.desc())
+    return [_run(row) for row in connection.execute(newest_first)]
+
+
 def _placeholder(run_id: str, step: int, now_us: int) -> dict[str, Any]:
     nothing = plain.pack({})
     return {

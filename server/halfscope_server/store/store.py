@@ -198,6 +198,11 @@ class Store:
             found = runs.select(connection, run_id)
         return found[0] if found else None
 
+    def runs_named(self, project: str, name: str) -> list[RunRow]:
+        """The runs of a name in a project, newest first."""
+        with self._reading() as connection:
+            return runs.select_named(connection, project, name)
+
     def streams(self, run_id: str) -> list[StreamRow]:
         """The agents' streams of a run by (attempt, rank, stream)."""
         with self._reading() as connection:

@@ -129,6 +129,138 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Compare
+         * @description What two to eight runs are like beside each other: fairness, quality, cost, stability, numerics, a verdict.
+         */
+        get: operations["compare"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/compare/panels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Compare Panels
+         * @description The panels that have something to show of these runs, in the order of the page.
+         */
+        get: operations["list_compare_panels"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/compare/panels/{panel}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Compare Panel
+         * @description A panel whole: skeleton and its first fill, whose `run` is the report's `key`.
+         */
+        get: operations["get_compare_panel"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/compare/panels/{panel}/table": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Compare Panel Table
+         * @description The numbers of a panel, for "Show as table".
+         */
+        get: operations["get_compare_panel_table"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/comparisons": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Comparisons
+         * @description Every saved comparison, the last changed first.
+         */
+        get: operations["list_comparisons"];
+        put?: never;
+        /**
+         * Save Comparison
+         * @description Give a comparison a name, and an address that stays.
+         */
+        post: operations["save_comparison"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/comparisons/{comparison}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Comparison
+         * @description One saved comparison, with what became of its runs.
+         */
+        get: operations["get_comparison"];
+        /**
+         * Change Comparison
+         * @description Replace name, runs and options. Runs that it had may be deleted ones, new ones must be there.
+         */
+        put: operations["change_comparison"];
+        post?: never;
+        /**
+         * Delete Comparison
+         * @description Forget a saved comparison; its runs stay.
+         */
+        delete: operations["delete_comparison"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/rules": {
         parameters: {
             query?: never;
@@ -345,6 +477,26 @@ export interface paths {
          * @description Where rules fired on a run, the newest 500, to be laid over its charts.
          */
         get: operations["list_alert_bands"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/candidates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Candidates
+         * @description Runs to compare this one with, the nearest first: its baseline, then those of its name, tags and project.
+         */
+        get: operations["list_candidates"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1114,7 +1266,77 @@ export interface components {
             tooltip?: string;
         };
         /** ClientMessage */
-        ClientMessage: components["schemas"]["WatchRuns"] | components["schemas"]["WatchRun"] | components["schemas"]["WatchAlerts"] | components["schemas"]["Unwatch"];
+        ClientMessage: components["schemas"]["WatchRuns"] | components["schemas"]["WatchRun"] | components["schemas"]["WatchCompare"] | components["schemas"]["WatchAlerts"] | components["schemas"]["Unwatch"];
+        /**
+         * CompareCandidate
+         * @description A run that another may be compared with.
+         */
+        CompareCandidate: {
+            /** Created Us */
+            created_us: number;
+            /** Id */
+            id: string;
+            /** Last Step */
+            last_step: number | null;
+            /** Name */
+            name: string;
+            /** Precision */
+            precision: string;
+            /** Precision Role */
+            precision_role: string;
+            /** Project */
+            project: string;
+            /** State */
+            state: string;
+            /** Tags */
+            tags: string[];
+            /**
+             * Why
+             * @description What makes it near: it is the baseline that the run names; of the same project and name, a common tag, or only
+             *     the project; none of these.
+             * @enum {string}
+             */
+            why: "baseline" | "name" | "tag" | "project" | "other";
+        };
+        /**
+         * CompareCandidates
+         * @description The nearest first, at most 50 of them.
+         */
+        CompareCandidates: {
+            /** Candidates */
+            candidates: components["schemas"]["CompareCandidate"][];
+            /**
+             * Total
+             * @description How many there are in all.
+             */
+            total: number;
+        };
+        /**
+         * CompareOptions
+         * @description How runs are compared; the answer's `options` say what it was.
+         */
+        CompareOptions: {
+            /**
+             * Align
+             * @description What one step of a run is set beside in another: the same attempt, the same number of applied steps, samples or
+             *     tokens seen, or seconds since its first step.
+             * @default attempts
+             * @enum {string}
+             */
+            align?: "attempts" | "applied" | "samples" | "tokens" | "time";
+            /**
+             * Metric
+             * @description Series that stands for quality.
+             * @default loss
+             */
+            metric?: string;
+            /**
+             * Tolerance
+             * @description Relative difference that is never called one, 0..1.
+             * @default 0.005
+             */
+            tolerance?: number;
+        };
         /** ConfigEntry */
         ConfigEntry: {
             /** Key */
@@ -1136,6 +1358,43 @@ export interface components {
             title: string;
         };
         /**
+         * Cost
+         * @description What a member takes, and against the baseline.
+         */
+        Cost: {
+            /** Baseline Time S */
+            baseline_time_s: number | null;
+            /** Because */
+            because: string[];
+            /** Confounded By */
+            confounded_by: string[];
+            /** Gradient Bytes */
+            gradient_bytes: number | null;
+            /** Memory Of */
+            memory_of: string;
+            /** Memory Ratio */
+            memory_ratio: number | null;
+            /** Optimizer State Bytes */
+            optimizer_state_bytes: number | null;
+            /** Parameter Bytes */
+            parameter_bytes: number | null;
+            /** Peak Memory Bytes */
+            peak_memory_bytes: number | null;
+            /** Run */
+            run: string;
+            speedup: components["schemas"]["Estimate"] | null;
+            step_s: components["schemas"]["Estimate"] | null;
+            /** Step Spread */
+            step_spread: number | null;
+            throughput: components["schemas"]["Estimate"] | null;
+            /** Throughput Unit */
+            throughput_unit: string;
+            /** Time To Baseline S */
+            time_to_baseline_s: number | null;
+            /** Warmup Steps */
+            warmup_steps: number;
+        };
+        /**
          * DeletedProblem
          * @description Body of 410: the run was here, and somebody deleted it.
          */
@@ -1152,6 +1411,23 @@ export interface components {
             request_id: string;
             /** Run */
             run: string;
+        };
+        /**
+         * Estimate
+         * @description A number with its 95% interval.
+         */
+        Estimate: {
+            /**
+             * Count
+             * @default 0
+             */
+            count?: number;
+            /** High */
+            high?: number | null;
+            /** Low */
+            low?: number | null;
+            /** Value */
+            value: number;
         };
         /** EventItem */
         EventItem: {
@@ -1229,6 +1505,51 @@ export interface components {
             total: number;
         };
         /**
+         * Fairness
+         * @description All of them, different ones first.
+         */
+        Fairness: {
+            /** Items */
+            items: components["schemas"]["FairnessItem"][];
+            /** Num Different */
+            num_different: number;
+            /** Num Same */
+            num_same: number;
+            /** Num Unknown */
+            num_unknown: number;
+        };
+        /**
+         * FairnessItem
+         * @description One thing that runs should agree in.
+         */
+        FairnessItem: {
+            /** Confounds */
+            confounds: ("quality" | "speed" | "memory")[];
+            /** Id */
+            id: string;
+            /**
+             * Is Intended
+             * @default false
+             */
+            is_intended?: boolean;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "same" | "different" | "unknown";
+            /** States */
+            states: ("same" | "different" | "unknown")[];
+            /**
+             * Text
+             * @default
+             */
+            text?: string;
+            /** Title */
+            title: string;
+            /** Values */
+            values: string[];
+        };
+        /**
          * Health
          * @description The verdict on a run in one word, with the sentence behind it.
          */
@@ -1265,6 +1586,38 @@ export interface components {
             problems: components["schemas"]["RuleProblem"][];
             /** Unchanged */
             unchanged: string[];
+        };
+        /**
+         * LayerDivergence
+         * @description One layer of one member against the baseline's, over the frames that both have.
+         */
+        LayerDivergence: {
+            /** Baseline Lost Update Share */
+            baseline_lost_update_share: number | null;
+            /** Baseline Zero Share */
+            baseline_zero_share: number | null;
+            /** Distance Bits */
+            distance_bits: number | null;
+            /** First Step */
+            first_step: number | null;
+            /** Layer */
+            layer: string;
+            /** Lost Update Share */
+            lost_update_share: number | null;
+            /** Noise Bits */
+            noise_bits: number | null;
+            /** Norm Ratio */
+            norm_ratio: number | null;
+            /** Score */
+            score: number;
+            /** Underflow Share */
+            underflow_share: number | null;
+            /** What */
+            what: string;
+            /** Would Flush Share */
+            would_flush_share: number | null;
+            /** Zero Share */
+            zero_share: number | null;
         };
         /**
          * LayerNode
@@ -1414,6 +1767,15 @@ export interface components {
              */
             type: "alerts";
         };
+        /** LiveCompare */
+        LiveCompare: {
+            report: components["schemas"]["Report"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "compare";
+        };
         /** LiveDeleted */
         LiveDeleted: {
             /** Deleted Us */
@@ -1452,7 +1814,10 @@ export interface components {
         };
         /** LivePanels */
         LivePanels: {
-            /** Fills */
+            /**
+             * Fills
+             * @description Their `run` is a run's id, or the key of a comparison's report.
+             */
             fills: components["schemas"]["PanelFill"][];
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -1497,6 +1862,34 @@ export interface components {
              * @enum {string}
              */
             type: "runs";
+        };
+        /**
+         * Member
+         * @description One run of a comparison.
+         */
+        Member: {
+            /** Config */
+            config?: {
+                [key: string]: string;
+            };
+            /** Group */
+            group: number;
+            /** Last Step */
+            last_step: number | null;
+            /** Letter */
+            letter: string;
+            /** Name */
+            name: string;
+            /** Precision */
+            precision: string;
+            /** Precision Role */
+            precision_role: string;
+            /** Project */
+            project: string;
+            /** Run */
+            run: string;
+            /** State */
+            state: string;
         };
         /**
          * MetricItem
@@ -1551,6 +1944,57 @@ export interface components {
              * @enum {string}
              */
             state: "waiting" | "sending" | "sent" | "failed";
+        };
+        /**
+         * Numerics
+         * @description Layers of one member against the baseline's, worst first.
+         */
+        Numerics: {
+            /** First Layer */
+            first_layer: string;
+            /** First Step */
+            first_step: number | null;
+            /** Interval */
+            interval: number | null;
+            /** Layers */
+            layers: components["schemas"]["LayerDivergence"][];
+            /** Num Common */
+            num_common: number;
+            /** Num Frames */
+            num_frames: number;
+            /** Only Baseline */
+            only_baseline: string[];
+            /** Only Member */
+            only_member: string[];
+            /**
+             * Reason
+             * @default
+             */
+            reason?: string;
+            /** Run */
+            run: string;
+        };
+        /**
+         * Options
+         * @description How runs are compared; hashable, because viewers who ask for the same share one computation.
+         */
+        Options: {
+            /**
+             * Align
+             * @default attempts
+             * @enum {string}
+             */
+            align?: "attempts" | "applied" | "samples" | "tokens" | "time";
+            /**
+             * Metric
+             * @default loss
+             */
+            metric?: string;
+            /**
+             * Tolerance Share
+             * @default 0.005
+             */
+            tolerance_share?: number;
         };
         /**
          * PanelFigure
@@ -1690,6 +2134,111 @@ export interface components {
             detail: string;
             /** Request Id */
             request_id: string;
+        };
+        /**
+         * Quality
+         * @description One metric of one member against the baseline.
+         */
+        Quality: {
+            difference: components["schemas"]["Estimate"] | null;
+            final: components["schemas"]["Estimate"] | null;
+            /** Final Words */
+            final_words: string;
+            /** First Step */
+            first_step: number | null;
+            /** First X */
+            first_x: number | null;
+            /** Lower Is Better */
+            lower_is_better: boolean;
+            /** Metric */
+            metric: string;
+            /**
+             * Noise
+             * @enum {string}
+             */
+            noise: "repeats" | "paired" | "tolerance" | "none";
+            /** Noise Share */
+            noise_share: number | null;
+            /** Oscillation */
+            oscillation: number | null;
+            /**
+             * Outcome
+             * @enum {string}
+             */
+            outcome: "equal" | "worse" | "better" | "unknown";
+            /**
+             * Reason
+             * @default
+             */
+            reason?: string;
+            /** Run */
+            run: string;
+        };
+        /**
+         * Reason
+         * @description Why a member is likely worse: one mechanism with its evidence.
+         */
+        Reason: {
+            /**
+             * Advice
+             * @default
+             */
+            advice?: string;
+            /**
+             * Certainty
+             * @default likely
+             * @enum {string}
+             */
+            certainty?: "measured" | "likely";
+            /** Id */
+            id: string;
+            /**
+             * Layer
+             * @default
+             */
+            layer?: string;
+            /**
+             * Score
+             * @default 0
+             */
+            score?: number;
+            /** Step */
+            step?: number | null;
+            /** Text */
+            text: string;
+        };
+        /**
+         * Report
+         * @description A comparison whole; lists are by member.
+         */
+        Report: {
+            /** Cost */
+            cost: components["schemas"]["Cost"][];
+            fairness: components["schemas"]["Fairness"];
+            /** Is Live */
+            is_live: boolean;
+            /** Key */
+            key: string;
+            /** Members */
+            members: components["schemas"]["Member"][];
+            /** Metrics */
+            metrics: string[];
+            /** Numerics */
+            numerics: components["schemas"]["Numerics"][];
+            options: components["schemas"]["Options"];
+            /**
+             * Outcome
+             * @enum {string}
+             */
+            outcome: "equal" | "worse" | "better" | "unknown";
+            /** Quality */
+            quality: components["schemas"]["Quality"][];
+            /** Sentence */
+            sentence: string;
+            /** Stability */
+            stability: components["schemas"]["Stability"][];
+            /** Verdicts */
+            verdicts: components["schemas"]["Verdict"][];
         };
         /**
          * Rug
@@ -1947,6 +2496,26 @@ export interface components {
             /** Tags */
             tags: string[];
         };
+        /**
+         * RunBaseline
+         * @description What a run is to be compared with, by its own word (`watch(baseline=)`).
+         */
+        RunBaseline: {
+            /**
+             * Asked
+             * @description The id or name that was given.
+             */
+            asked: string;
+            /** Name */
+            name: string;
+            /** Project */
+            project: string;
+            /**
+             * Run
+             * @description Id of the run that is meant; None: there is no such run here.
+             */
+            run: string | null;
+        };
         /** RunConfig */
         RunConfig: {
             /** Sections */
@@ -1982,6 +2551,7 @@ export interface components {
         RunSummary: {
             /** Attempts */
             attempts: number;
+            baseline?: components["schemas"]["RunBaseline"] | null;
             /** Created Us */
             created_us: number;
             /**
@@ -2047,6 +2617,80 @@ export interface components {
             updated_us: number;
             /** World Size */
             world_size: number;
+        };
+        /**
+         * SaveComparison
+         * @description Body of saving or changing a comparison.
+         */
+        SaveComparison: {
+            /** Name */
+            name: string;
+            /**
+             * @default {
+             *       "metric": "loss",
+             *       "align": "attempts",
+             *       "tolerance": 0.005
+             *     }
+             */
+            options?: components["schemas"]["CompareOptions"];
+            /** Runs */
+            runs: string[];
+        };
+        /**
+         * SavedComparison
+         * @description A comparison that somebody gave a name.
+         */
+        SavedComparison: {
+            /** Created Us */
+            created_us: number;
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            options: components["schemas"]["Options"];
+            /**
+             * Runs
+             * @description The baseline first. Where some are deleted the others can still be compared, as long as there are two.
+             */
+            runs: components["schemas"]["SavedMember"][];
+            /** Updated Us */
+            updated_us: number;
+        };
+        /**
+         * SavedComparisons
+         * @description The last changed first.
+         */
+        SavedComparisons: {
+            /** Comparisons */
+            comparisons: components["schemas"]["SavedComparison"][];
+        };
+        /**
+         * SavedMember
+         * @description A run of a saved comparison as it stands now.
+         */
+        SavedMember: {
+            /** Deleted Us */
+            deleted_us?: number | null;
+            /** Id */
+            id: string;
+            /** Is Deleted */
+            is_deleted: boolean;
+            /**
+             * Name
+             * @description Of a deleted run, what it was called.
+             */
+            name: string;
+            /** Precision */
+            precision: string;
+            /** Precision Role */
+            precision_role: string;
+            /** Project */
+            project: string;
+            /**
+             * State
+             * @description As in the table of runs; empty for a deleted run.
+             */
+            state: string;
         };
         /**
          * Scope
@@ -2147,7 +2791,7 @@ export interface components {
             web_version: string;
         };
         /** ServerMessage */
-        ServerMessage: components["schemas"]["LiveRuns"] | components["schemas"]["LiveRun"] | components["schemas"]["LivePanels"] | components["schemas"]["LiveAlerts"] | components["schemas"]["LiveDeleted"] | components["schemas"]["LiveError"];
+        ServerMessage: components["schemas"]["LiveRuns"] | components["schemas"]["LiveRun"] | components["schemas"]["LiveCompare"] | components["schemas"]["LivePanels"] | components["schemas"]["LiveAlerts"] | components["schemas"]["LiveDeleted"] | components["schemas"]["LiveError"];
         /** SignedIn */
         SignedIn: {
             /** Expires Us */
@@ -2264,6 +2908,32 @@ export interface components {
             seconds?: number | null;
             /** Steps */
             steps?: number | null;
+        };
+        /**
+         * Stability
+         * @description How a member fared with its numbers.
+         */
+        Stability: {
+            /** Longest Streak */
+            longest_streak: number;
+            /** Nonfinite Applied */
+            nonfinite_applied: number;
+            /** Nonfinite Caught */
+            nonfinite_caught: number;
+            /** Num Steps */
+            num_steps: number;
+            /** Run */
+            run: string;
+            /** Scale Last */
+            scale_last: number | null;
+            /** Scale Max */
+            scale_max: number | null;
+            /** Scale Min */
+            scale_min: number | null;
+            /** Skips */
+            skips: {
+                [key: string]: number;
+            };
         };
         /**
          * Strip
@@ -2413,7 +3083,7 @@ export interface components {
         };
         /**
          * Unwatch
-         * @description Watch neither runs nor a run any longer.
+         * @description Watch neither runs, a run nor a comparison any longer.
          */
         Unwatch: {
             /**
@@ -2421,6 +3091,29 @@ export interface components {
              * @enum {string}
              */
             type: "unwatch";
+        };
+        /**
+         * Verdict
+         * @description What is said of one member against the baseline.
+         */
+        Verdict: {
+            /** From Step */
+            from_step: number | null;
+            /** Layer */
+            layer: string;
+            /** Limits */
+            limits: string[];
+            /**
+             * Outcome
+             * @enum {string}
+             */
+            outcome: "equal" | "worse" | "better" | "unknown";
+            /** Reasons */
+            reasons: components["schemas"]["Reason"][];
+            /** Run */
+            run: string;
+            /** Sentence */
+            sentence: string;
         };
         /**
          * WatchAlerts
@@ -2432,6 +3125,48 @@ export interface components {
              * @enum {string}
              */
             type: "watch_alerts";
+        };
+        /**
+         * WatchCompare
+         * @description Send this comparison's report and these of its panels now and whenever one of its runs changes; replaces the
+         *     former request.
+         */
+        WatchCompare: {
+            /**
+             * @default {
+             *       "metric": "loss",
+             *       "align": "attempts",
+             *       "tolerance": 0.005
+             *     }
+             */
+            options?: components["schemas"]["CompareOptions"];
+            /** Panels */
+            panels: string[];
+            /** Runs */
+            runs: string[];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "watch_compare";
+            /**
+             * @description `first` and `last` count what the runs are aligned by; `x` is left out of account.
+             * @default {
+             *       "x": "step",
+             *       "first": null,
+             *       "last": null,
+             *       "y": "auto",
+             *       "smooth": 0,
+             *       "width_px": 800,
+             *       "utc_offset_min": 0,
+             *       "layer": "",
+             *       "stat": "underflow",
+             *       "step": null,
+             *       "gradient": "auto",
+             *       "rows": []
+             *     }
+             */
+            window?: components["schemas"]["Window"];
         };
         /**
          * WatchRun
@@ -2924,6 +3659,556 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["TestResult"];
                 };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is none of this id */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    compare: {
+        parameters: {
+            query: {
+                /**
+                 * @description What one step of a run is set beside in another: the same attempt, the same number of applied steps, samples or
+                 *     tokens seen, or seconds since its first step.
+                 */
+                align?: "attempts" | "applied" | "samples" | "tokens" | "time";
+                /** @description Series that stands for quality. */
+                metric?: string;
+                /** @description Ids joined by commas, the baseline's first. */
+                runs: string;
+                /** @description Relative difference that is never called one, 0..1. */
+                tolerance?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Report"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_compare_panels: {
+        parameters: {
+            query: {
+                /**
+                 * @description What one step of a run is set beside in another: the same attempt, the same number of applied steps, samples or
+                 *     tokens seen, or seconds since its first step.
+                 */
+                align?: "attempts" | "applied" | "samples" | "tokens" | "time";
+                /** @description Series that stands for quality. */
+                metric?: string;
+                /** @description Ids joined by commas, the baseline's first. */
+                runs: string;
+                /** @description Relative difference that is never called one, 0..1. */
+                tolerance?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PanelList"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_compare_panel: {
+        parameters: {
+            query: {
+                /**
+                 * @description What one step of a run is set beside in another: the same attempt, the same number of applied steps, samples or
+                 *     tokens seen, or seconds since its first step.
+                 */
+                align?: "attempts" | "applied" | "samples" | "tokens" | "time";
+                first?: number | null;
+                /** @description As FP16 sees it (times the loss scale), or as it is; `auto`: seen where the run computes in FP16. */
+                gradient?: "auto" | "seen" | "true";
+                /** @description In steps, or in microseconds since the epoch when x is `time`. */
+                last?: number | null;
+                /** @description Name of a parameter or module; empty: the layer with the worst underflow. */
+                layer?: string;
+                /** @description Series that stands for quality. */
+                metric?: string;
+                /** @description Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened. */
+                rows?: string[];
+                /** @description Ids joined by commas, the baseline's first. */
+                runs: string;
+                /** @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it. */
+                smooth?: number;
+                /** @description What the layers' heatmap shows. */
+                stat?: "underflow" | "headroom" | "nonfinite" | "norm" | "zeros";
+                /** @description The step whose histogram is shown: the measured one nearest to it. None: the newest. */
+                step?: number | null;
+                /** @description Relative difference that is never called one, 0..1. */
+                tolerance?: number;
+                /** @description Minutes to add to UTC for the viewer's local time on the time axis. */
+                utc_offset_min?: number;
+                width_px?: number;
+                x?: "step" | "time";
+                y?: "linear" | "log" | "auto";
+            };
+            header?: never;
+            path: {
+                /** @description Id of a panel */
+                panel: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PanelFigure"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_compare_panel_table: {
+        parameters: {
+            query: {
+                /**
+                 * @description What one step of a run is set beside in another: the same attempt, the same number of applied steps, samples or
+                 *     tokens seen, or seconds since its first step.
+                 */
+                align?: "attempts" | "applied" | "samples" | "tokens" | "time";
+                first?: number | null;
+                /** @description As FP16 sees it (times the loss scale), or as it is; `auto`: seen where the run computes in FP16. */
+                gradient?: "auto" | "seen" | "true";
+                /** @description In steps, or in microseconds since the epoch when x is `time`. */
+                last?: number | null;
+                /** @description Name of a parameter or module; empty: the layer with the worst underflow. */
+                layer?: string;
+                /** @description Series that stands for quality. */
+                metric?: string;
+                /** @description Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened. */
+                rows?: string[];
+                /** @description Ids joined by commas, the baseline's first. */
+                runs: string;
+                /** @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it. */
+                smooth?: number;
+                /** @description What the layers' heatmap shows. */
+                stat?: "underflow" | "headroom" | "nonfinite" | "norm" | "zeros";
+                /** @description The step whose histogram is shown: the measured one nearest to it. None: the newest. */
+                step?: number | null;
+                /** @description Relative difference that is never called one, 0..1. */
+                tolerance?: number;
+                /** @description Minutes to add to UTC for the viewer's local time on the time axis. */
+                utc_offset_min?: number;
+                width_px?: number;
+                x?: "step" | "time";
+                y?: "linear" | "log" | "auto";
+            };
+            header?: never;
+            path: {
+                /** @description Id of a panel */
+                panel: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Table"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_comparisons: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SavedComparisons"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    save_comparison: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SaveComparison"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SavedComparison"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_comparison: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a saved comparison */
+                comparison: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SavedComparison"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is none of this id */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    change_comparison: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a saved comparison */
+                comparison: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SaveComparison"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SavedComparison"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is none of this id */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_comparison: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a saved comparison */
+                comparison: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Not signed in */
             401: {
@@ -3705,6 +4990,68 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AlertBands"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_candidates: {
+        parameters: {
+            query?: {
+                /** @description Words that name, project, id or a tag must contain */
+                search?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CompareCandidates"];
                 };
             };
             /** @description Not signed in */
