@@ -6,6 +6,7 @@ import { AlertsPage } from "./alerts/AlertsPage";
 import { isSignedOut } from "./api/client";
 import { LiveProvider } from "./api/live-provider";
 import { makeQueryClient } from "./api/queries";
+import { ComparePage } from "./compare/ComparePage";
 import { Frame } from "./frame/Frame";
 import { TopBarContent } from "./frame/top-bar";
 import { Link, usePlace } from "./lib/router";
@@ -87,6 +88,7 @@ function Page({ onSignedOut }: { onSignedOut: () => void }) {
 function choose(place: string | undefined, id: string | undefined, tab: string, onSignedOut: () => void): ReactNode {
   if (!place) return <RunsPage />;
   if (place === "runs" && id) return <RunPage run={decodeURIComponent(id)} tab={tab} />;
+  if (place === "compare") return <ComparePage id={id ? decodeURIComponent(id) : ""} />;
   if (place === "alerts") return <AlertsPage tab={id ?? ""} rule={tab ? decodeURIComponent(tab) : undefined} />;
   if (place === "settings") return <SettingsPage onSignedOut={onSignedOut} />;
   return (

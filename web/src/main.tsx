@@ -5,6 +5,7 @@ import "./styles/controls.css";
 import "./styles/frame.css";
 import "./styles/pages.css";
 import "./styles/alerts.css";
+import "./styles/compare.css";
 
 const root = document.getElementById("root");
 if (!root) throw new Error("index.html has no #root");

@@ -13,19 +13,27 @@ import { bandsQuery } from "./queries";
 
 const NONE: AlertBand[] = [];
 
-function useBands(run: string, panel: string, layer: string | undefined): AlertBand[] {
-  const { data } = useQuery(bandsQuery(run));
+function useBands(run: string | null, panel: string, layer: string | undefined): AlertBand[] {
+  const { data } = useQuery({ ...bandsQuery(run ?? ""), enabled: run !== null });
   const bands = data?.bands ?? NONE;
   return useMemo(() => (layer === undefined ? ofPanel(bands, panel) : ofLayer(bands, layer)), [bands, panel, layer]);
 }
 
-/** @param layer undefined: a chart of the whole run. */
-export function usePanelBands(run: string, panel: string, layer: string | undefined, window: Window): ChartBand[] {
+/**
+ * @param run null: the chart is of several runs, on which no alert is marked.
+ * @param layer undefined: a chart of the whole run.
+ */
+export function usePanelBands(
+  run: string | null,
+  panel: string,
+  layer: string | undefined,
+  window: Window,
+): ChartBand[] {
   const bands = useBands(run, panel, layer);
   const { query } = usePlace();
   const marked = query.get("alert") ?? "";
-  const live = useLiveData<LiveRun>(liveRunKey(run));
-  const { data: summary } = useQuery({ ...runQuery(run), enabled: false });
+  const live = useLiveData<LiveRun>(liveRunKey(run ?? ""));
+  const { data: summary } = useQuery({ ...runQuery(run ?? ""), enabled: false });
   const clock = (live?.strip ?? summary?.strip)?.clock;
   return useMemo(
     () =>

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it } from "vitest";
 import { parseView, toWindow } from "../run/view";
 import { makeFigure, makeRun } from "../test/samples";
 import { deletedKey, liveRunKey, panelErrorKey, receive } from "./live-provider";
-import { makeQueryClient, panelKey } from "./queries";
+import { makeQueryClient, ofRun, panelKey } from "./queries";
 import type { ClientMessage, PanelFigure } from "./types";
 
 const window = toWindow(parseView(new URLSearchParams()), 800);
@@ -32,7 +32,7 @@ describe("receive", () => {
 
   it("lays a fill over the skeleton of the window that is watched", () => {
     const figure = makeFigure();
-    const key = panelKey("run1", "one", window);
+    const key = panelKey(ofRun("run1"), "one", window);
     cache.setQueryData(key, figure);
     const fill = { ...figure.fill, headline: "new" };
     receive(cache, { type: "panels", fills: [fill] }, watched);
@@ -41,7 +41,7 @@ describe("receive", () => {
 
   it("asks for a panel whole when the fill is for another skeleton", () => {
     const figure = makeFigure();
-    const key = panelKey("run1", "one", window);
+    const key = panelKey(ofRun("run1"), "one", window);
     cache.setQueryData(key, figure);
     receive(cache, { type: "panels", fills: [{ ...figure.fill, skeleton_id: "k2" }] }, watched);
     expect(cache.getQueryData(key)).toBe(figure);

@@ -6,8 +6,8 @@ import { receiveAlerts } from "../alerts/queries";
 import { websocketAddress } from "../lib/base";
 import { type DeletedRun, isSignedOut } from "./client";
 import { type Connection, LiveClient } from "./live";
-import { serverQuery } from "./queries";
-import type { ClientMessage, LiveError, LiveRun, PanelFigure, ServerMessage } from "./types";
+import { keyOf, panelKey, reportQuery, type Source, serverQuery } from "./queries";
+import type { ClientMessage, CompareOptions, LiveError, LiveRun, PanelFigure, ServerMessage, Window } from "./types";
 
 interface Live {
   connection: Connection;
@@ -19,9 +19,23 @@ const LiveContext = createContext<Live | null>(null);
 /** What a live message about a run leaves in the cache beside its summary. */
 export const liveRunKey = (run: string) => ["live-run", run] as const;
 export const deletedKey = (run: string) => ["deleted", run] as const;
-export const panelErrorKey = (run: string, panel: string) => ["panel-error", run, panel] as const;
+/** @param source see `keyOf`. */
+export const panelErrorKey = (source: string, panel: string) => ["panel-error", source, panel] as const;
+
+/** Whose panels come in while this is watched. */
+function sourceOf(watched: ClientMessage | null): Source | null {
+  switch (watched?.type) {
+    case "watch_run":
+      return { kind: "run", run: watched.run };
+    case "watch_compare":
+      return { kind: "comparison", runs: watched.runs, options: watched.options as CompareOptions };
+    default:
+      return null;
+  }
+}
 
 export function receive(cache: QueryClient, message: ServerMessage, watched: ClientMessage | null): void {
+  const source = sourceOf(watched);
   switch (message.type) {
     case "runs":
       cache.setQueryData(["runs"], message.list);
@@ -31,14 +45,20 @@ export function receive(cache: QueryClient, message: ServerMessage, watched: Cli
       cache.setQueryData<LiveRun>(liveRunKey(message.summary.id), message);
       break;
     case "panels":
-      if (watched?.type !== "watch_run") break;
       for (const fill of message.fills) {
+        // Of what was looked at before nothing is kept.
+        if (!source || !watched || !("window" in watched) || fill.run !== keyOf(source)) continue;
         cache.setQueryData(panelErrorKey(fill.run, fill.panel), null);
-        const key = ["panel", fill.run, fill.panel, watched.window];
+        const key = panelKey(source, fill.panel, watched.window as Window);
         const figure = cache.getQueryData<PanelFigure>(key);
         if (figure && figure.fill.skeleton_id === fill.skeleton_id) cache.setQueryData(key, { ...figure, fill });
         // A fill that fits no skeleton we have: fetch the panel whole.
         else cache.invalidateQueries({ queryKey: key });
+      }
+      break;
+    case "compare":
+      if (source?.kind === "comparison" && message.report.key === keyOf(source)) {
+        cache.setQueryData(reportQuery(source.runs, source.options).queryKey, message.report);
       }
       break;
     case "alerts":
@@ -48,8 +68,8 @@ export function receive(cache: QueryClient, message: ServerMessage, watched: Cli
       cache.setQueryData<DeletedRun>(deletedKey(message.run), message);
       break;
     case "error":
-      if (message.panel && watched?.type === "watch_run") {
-        cache.setQueryData<LiveError>(panelErrorKey(watched.run, message.panel), message);
+      if (message.panel && source) {
+        cache.setQueryData<LiveError>(panelErrorKey(keyOf(source), message.panel), message);
       } else {
         console.warn(`halfscope live: ${message.detail} (${message.code}, request ${message.request_id})`);
       }

@@ -2,7 +2,7 @@
 
 import { infiniteQueryOptions, keepPreviousData, QueryClient, queryOptions } from "@tanstack/react-query";
 import { ApiError, api, unwrap } from "./client";
-import type { Window } from "./types";
+import type { CompareOptions, Window } from "./types";
 
 /** An answer that will not change by asking again. */
 function isFinal(error: Error): boolean {
@@ -73,31 +73,85 @@ export const panelsQuery = (run: string) =>
     queryFn: () => unwrap(api.GET("/api/v1/runs/{run}/panels", { params: { path: { run } } })),
   });
 
-export const panelKey = (run: string, panel: string, window: Window) => ["panel", run, panel, window] as const;
+/** Whose panels: those of one run, or of runs beside each other. */
+export type Source =
+  | { kind: "run"; run: string }
+  /** The baseline first. */
+  | { kind: "comparison"; runs: readonly string[]; options: CompareOptions };
 
-export const panelQuery = (run: string, panel: string, window: Window) =>
+export const ofRun = (run: string): Source => ({ kind: "run", run });
+
+/** What the server calls it: the `run` of its panels' fills. */
+export const keyOf = (source: Source): string => (source.kind === "run" ? source.run : source.runs.join(","));
+
+export const panelKey = (source: Source, panel: string, window: Window) =>
+  ["panel", keyOf(source), panel, window, source.kind === "run" ? null : source.options] as const;
+
+export const panelQuery = (source: Source, panel: string, window: Window) =>
   queryOptions({
-    queryKey: panelKey(run, panel, window),
+    queryKey: panelKey(source, panel, window),
     queryFn: ({ signal }) =>
-      unwrap(
-        api.GET("/api/v1/runs/{run}/panels/{panel}", {
-          params: { path: { run, panel }, query: windowQuery(window) },
-          signal,
-        }),
-      ),
+      source.kind === "run"
+        ? unwrap(
+            api.GET("/api/v1/runs/{run}/panels/{panel}", {
+              params: { path: { run: source.run, panel }, query: windowQuery(window) },
+              signal,
+            }),
+          )
+        : unwrap(
+            api.GET("/api/v1/compare/panels/{panel}", {
+              params: { path: { panel }, query: { ...compareQuery(source), ...windowQuery(window) } },
+              signal,
+            }),
+          ),
     placeholderData: keepPreviousData,
   });
 
-export const panelTableQuery = (run: string, panel: string, window: Window) =>
+export const panelTableQuery = (source: Source, panel: string, window: Window) =>
   queryOptions({
-    queryKey: ["panel-table", run, panel, window],
+    queryKey: ["panel-table", ...panelKey(source, panel, window)],
     queryFn: () =>
-      unwrap(
-        api.GET("/api/v1/runs/{run}/panels/{panel}/table", {
-          params: { path: { run, panel }, query: windowQuery(window) },
-        }),
-      ),
+      source.kind === "run"
+        ? unwrap(
+            api.GET("/api/v1/runs/{run}/panels/{panel}/table", {
+              params: { path: { run: source.run, panel }, query: windowQuery(window) },
+            }),
+          )
+        : unwrap(
+            api.GET("/api/v1/compare/panels/{panel}/table", {
+              params: { path: { panel }, query: { ...compareQuery(source), ...windowQuery(window) } },
+            }),
+          ),
     staleTime: 0,
+  });
+
+/** A comparison as query keys. */
+export function compareQuery({ runs, options }: Pick<Source & { kind: "comparison" }, "runs" | "options">) {
+  return { runs: runs.join(","), ...options };
+}
+
+export const reportQuery = (runs: readonly string[], options: CompareOptions) =>
+  queryOptions({
+    queryKey: ["compare", runs, options],
+    queryFn: ({ signal }) =>
+      unwrap(api.GET("/api/v1/compare", { params: { query: compareQuery({ runs, options }) }, signal })),
+    placeholderData: keepPreviousData,
+  });
+
+export const comparePanelsQuery = (runs: readonly string[], options: CompareOptions) =>
+  queryOptions({
+    queryKey: ["compare-panels", runs, options],
+    queryFn: () => unwrap(api.GET("/api/v1/compare/panels", { params: { query: compareQuery({ runs, options }) } })),
+    placeholderData: keepPreviousData,
+  });
+
+/** Runs that a run may be compared with, the nearest first. */
+export const candidatesQuery = (run: string, search: string) =>
+  queryOptions({
+    queryKey: ["candidates", run, search],
+    queryFn: ({ signal }) =>
+      unwrap(api.GET("/api/v1/runs/{run}/candidates", { params: { path: { run }, query: { search } }, signal })),
+    placeholderData: keepPreviousData,
   });
 
 /** What the layers of a stretch are; which of them is looked at is nothing to the tree. */

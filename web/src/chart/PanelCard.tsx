@@ -1,11 +1,11 @@
 /** A panel: title, newest value, chart, and the same numbers as a table. Fails alone. */
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
+import { type KeyboardEvent, type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 import { PanelAlerts, usePanelBands } from "../alerts/panel-bands";
 import { ApiError } from "../api/client";
 import { panelErrorKey, useLiveData } from "../api/live-provider";
-import { panelQuery, panelTableQuery } from "../api/queries";
+import { keyOf, panelQuery, panelTableQuery, type Source } from "../api/queries";
 import type { LiveError, PanelInfo, Table, Window } from "../api/types";
 import { useHeight, useVisible } from "../lib/hooks";
 import { Icon } from "../ui/icons";
@@ -13,8 +13,8 @@ import { ModalDialog } from "../ui/overlays";
 import { FailedState, Loading } from "../ui/states";
 import { type ChartPoint, Plot } from "./Plot";
 
-interface PanelCardProps {
-  run: string;
+export interface PanelCardProps {
+  source: Source;
   info: PanelInfo;
   window: Window;
   onVisible: (panel: string, visible: boolean) => void;
@@ -36,8 +36,30 @@ interface PanelCardProps {
   hasTable?: boolean;
 }
 
+/** Which panels are on screen: only those are asked for and kept live. */
+export function useVisiblePanels() {
+  const [panels, setPanels] = useState<string[]>([]);
+  const onVisible = useCallback((panel: string, isVisible: boolean) => {
+    setPanels((before) => {
+      if (before.includes(panel) === isVisible) return before;
+      return isVisible ? [...before, panel].sort() : before.filter((id) => id !== panel);
+    });
+  }, []);
+  return { panels, onVisible };
+}
+
 export function PanelCard(props: PanelCardProps) {
-  const { run, info, window, onVisible, actions, children, isStacked = false, fills = false, hasTable = true } = props;
+  const {
+    source,
+    info,
+    window,
+    onVisible,
+    actions,
+    children,
+    isStacked = false,
+    fills = false,
+    hasTable = true,
+  } = props;
   const card = useRef<HTMLElement>(null);
   const visible = useVisible(card);
   const [showsTable, setShowsTable] = useState(false);
@@ -46,7 +68,7 @@ export function PanelCard(props: PanelCardProps) {
     return () => onVisible(info.id, false);
   }, [info.id, visible, onVisible]);
 
-  const { data: figure } = useQuery({ ...panelQuery(run, info.id, window), enabled: visible });
+  const { data: figure } = useQuery({ ...panelQuery(source, info.id, window), enabled: visible });
   return (
     <section
       ref={card}
@@ -63,7 +85,7 @@ export function PanelCard(props: PanelCardProps) {
         <span className="panel-headline" title={figure?.fill.headline}>
           {figure?.fill.headline}
         </span>
-        <PanelAlerts run={run} panel={info.id} layer={props.layer} />
+        {source.kind === "run" && <PanelAlerts run={source.run} panel={info.id} layer={props.layer} />}
         {actions}
         {hasTable && (
           <button
@@ -81,13 +103,13 @@ export function PanelCard(props: PanelCardProps) {
         <PanelBody {...props} visible={visible} />
       </div>
       {children}
-      {showsTable && <TableDialog run={run} info={info} window={window} onClose={() => setShowsTable(false)} />}
+      {showsTable && <TableDialog source={source} info={info} window={window} onClose={() => setShowsTable(false)} />}
     </section>
   );
 }
 
 function PanelBody({
-  run,
+  source,
   info,
   window,
   visible,
@@ -100,11 +122,12 @@ function PanelBody({
   const [box, setBox] = useState<HTMLElement | null>(null);
   const boxPx = useHeight(fills ? box : null);
   const cache = useQueryClient();
-  const bands = usePanelBands(run, info.id, layer, window);
-  const { data: figure, error, refetch } = useQuery({ ...panelQuery(run, info.id, window), enabled: visible });
-  const failure = useLiveData<LiveError>(panelErrorKey(run, info.id));
+  const bands = usePanelBands(source.kind === "run" ? source.run : null, info.id, layer, window);
+  const { data: figure, error, refetch } = useQuery({ ...panelQuery(source, info.id, window), enabled: visible });
+  const errorKey = panelErrorKey(keyOf(source), info.id);
+  const failure = useLiveData<LiveError>(errorKey);
   const retry = () => {
-    cache.setQueryData(panelErrorKey(run, info.id), null);
+    cache.setQueryData(errorKey, null);
     refetch();
   };
   if (failure) {
@@ -130,12 +153,12 @@ function PanelBody({
 }
 
 function TableDialog({
-  run,
+  source,
   info,
   window,
   onClose,
-}: Pick<PanelCardProps, "run" | "info" | "window"> & { onClose: () => void }) {
-  const { data: table, error, refetch } = useQuery(panelTableQuery(run, info.id, window));
+}: Pick<PanelCardProps, "source" | "info" | "window"> & { onClose: () => void }) {
+  const { data: table, error, refetch } = useQuery(panelTableQuery(source, info.id, window));
   return (
     <ModalDialog title={info.title} isOpen onClose={onClose} size="wide">
       {error && !table && <FailedState error={error} onRetry={refetch} />}

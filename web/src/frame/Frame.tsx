@@ -17,6 +17,7 @@ import { type Slots, SlotsContext } from "./top-bar";
 
 const PLACES = [
   { to: "/", title: "Runs", icon: "runs" },
+  { to: "/compare", title: "Compare", icon: "compare" },
   { to: "/alerts", title: "Alerts", icon: "bell" },
   { to: "/settings", title: "Settings", icon: "settings" },
 ] as const;
@@ -38,6 +39,7 @@ export function Frame({ children }: { children: ReactNode }) {
     "?": () => setOverlay("help"),
     "/": search,
     "g r": () => navigate("/"),
+    "g c": () => navigate("/compare"),
     "g a": () => navigate("/alerts"),
     "g s": () => navigate("/settings"),
     m: cycleTheme,

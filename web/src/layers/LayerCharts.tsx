@@ -2,7 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { type KeyboardEvent, useEffect } from "react";
-import { panelQuery, panelTableQuery } from "../api/queries";
+import { ofRun, panelQuery, panelTableQuery } from "../api/queries";
 import type { LayerTree, PanelInfo, RunSummary, Strip, Window } from "../api/types";
 import { axisValue } from "../chart/figure";
 import { NumberTable, PanelCard } from "../chart/PanelCard";
@@ -27,7 +27,7 @@ interface LayerChartsProps {
 export function LayerCharts({ run, panels, window, tree, strip, onVisible }: LayerChartsProps) {
   const view = useView();
   // The former picture stands in until the next is there: its columns are the same, and keys can be held down.
-  const { data: figure } = useQuery({ ...panelQuery(run.id, WINDOW, window), enabled: false });
+  const { data: figure } = useQuery({ ...panelQuery(ofRun(run.id), WINDOW, window), enabled: false });
   const clock = strip?.clock ?? [];
   const gradient = drawnGradient(view.gradient, run.precision_role);
   useKeys({ u: () => setGradient(gradient === "seen" ? "true" : "seen", run.precision_role) });
@@ -60,7 +60,7 @@ export function LayerCharts({ run, panels, window, tree, strip, onVisible }: Lay
     setStep(next);
   };
 
-  const shared = { run: run.id, window, onVisible, onZoom: setRange };
+  const shared = { source: ofRun(run.id), window, onVisible, onZoom: setRange };
   const here = panels.filter(({ section }) => section === LAYERS_SECTION).sort((a, b) => a.order - b.order);
   return (
     <>
@@ -155,8 +155,8 @@ function StepReset({ step }: { step: number | null }) {
 
 /** The numbers of the step that the histogram shows, beside it at all times. */
 function Numbers({ run, window }: { run: string; window: Window }) {
-  const { data: figure } = useQuery({ ...panelQuery(run, HISTOGRAM, window), enabled: false });
-  const { data: table, refetch } = useQuery(panelTableQuery(run, HISTOGRAM, window));
+  const { data: figure } = useQuery({ ...panelQuery(ofRun(run), HISTOGRAM, window), enabled: false });
+  const { data: table, refetch } = useQuery(panelTableQuery(ofRun(run), HISTOGRAM, window));
   const fill = figure?.fill;
   // A new picture means new numbers.
   useEffect(() => {

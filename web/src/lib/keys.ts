@@ -63,6 +63,7 @@ export const SHORTCUTS: { title: string; keys: [string, string][] }[] = [
       ["?", "This help"],
       ["/", "Search runs"],
       ["g r", "Go to Runs"],
+      ["g c", "Go to Compare"],
       ["g a", "Go to Alerts"],
       ["g s", "Go to Settings"],
       ["m", "Theme: system, light, dark"],
@@ -75,6 +76,8 @@ export const SHORTCUTS: { title: string; keys: [string, string][] }[] = [
       ["j", "Next row or layer"],
       ["k", "Row or layer before"],
       ["Enter", "Open the row, select the layer"],
+      ["x", "Select the run in focus"],
+      ["c", "Compare the selected runs; on a run: compare it with another"],
       ["a", "Acknowledge the alert in focus, or the first"],
     ],
   },
@@ -90,6 +93,15 @@ export const SHORTCUTS: { title: string; keys: [string, string][] }[] = [
       ["t", "Horizontal axis: step, time"],
       ["s", "Smoothing: off, light, medium, strong"],
       ["u", "Layers: gradient as FP16 sees it, or as it is"],
+    ],
+  },
+  {
+    title: "A comparison",
+    keys: [
+      ["b", "Make the run in focus, else the one looked at, the baseline"],
+      ["o", "Layer: side by side, or one over the other"],
+      ["j k", "Next layer, layer before"],
+      ["0", "Show all steps"],
     ],
   },
 ];

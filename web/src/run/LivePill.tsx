@@ -69,7 +69,7 @@ export function ListPill() {
   );
 }
 
-function ReconnectingPill({ retryAtMs, onRetry }: { retryAtMs: number; onRetry: () => void }) {
+export function ReconnectingPill({ retryAtMs, onRetry }: { retryAtMs: number; onRetry: () => void }) {
   const now = useNow(500);
   const seconds = Math.max(0, Math.ceil((retryAtMs - now) / 1000));
   return (

@@ -1,11 +1,13 @@
 /** Overview: what is the case in words, the zoom strip with every event under it, and the grid of panels. */
 
 import { useQuery } from "@tanstack/react-query";
-import { type ReactNode, useMemo } from "react";
+import { useMemo } from "react";
 import { MOST_LINES, RunAlertLines, useRunAlerts } from "../alerts/RunAlerts";
-import { panelsQuery } from "../api/queries";
-import type { Chip, PanelInfo, RunSummary, Strip, Window } from "../api/types";
+import { ofRun, panelsQuery } from "../api/queries";
+import type { Chip, RunSummary, Strip, Window } from "../api/types";
 import { PanelCard } from "../chart/PanelCard";
+import { PanelGrid } from "../chart/PanelGrid";
+import { BaselineLine } from "../compare/CompareWith";
 import { layersAddress } from "../layers/address";
 import { LAYERS_SECTION } from "../layers/panels";
 import { formatTime } from "../lib/format";
@@ -32,6 +34,7 @@ export function OverviewTab(props: OverviewProps) {
   return (
     <>
       <Sentence summary={summary} />
+      <BaselineLine run={summary} />
       {summary.last_step === null ? (
         <EmptyState title="Waiting for the first step">
           <p title={formatTime(summary.created_us).utc}>
@@ -104,7 +107,7 @@ function Charts({ summary, strip, underflow, window, numEvents, onVisible }: Ove
           {(info) => (
             <PanelCard
               key={info.id}
-              run={summary.id}
+              source={ofRun(summary.id)}
               info={info}
               window={window}
               onVisible={onVisible}
@@ -115,37 +118,4 @@ function Charts({ summary, strip, underflow, window, numEvents, onVisible }: Ove
       )}
     </>
   );
-}
-
-/** Panels by section, in the server's order; on a phone the lesser ones are folded away. */
-function PanelGrid({
-  panels,
-  phone,
-  children,
-}: {
-  panels: PanelInfo[];
-  phone: boolean;
-  children: (info: PanelInfo) => ReactNode;
-}) {
-  const sections = new Map<string, PanelInfo[]>();
-  for (const panel of [...panels].sort((a, b) => a.order - b.order)) {
-    sections.set(panel.section, [...(sections.get(panel.section) ?? []), panel]);
-  }
-  return [...sections].map(([section, infos]) => {
-    const folded = phone ? infos.filter((info) => info.folded_on_phone) : [];
-    const open = infos.filter((info) => !folded.includes(info));
-    const title = section.charAt(0).toUpperCase() + section.slice(1);
-    return (
-      <section key={section} aria-label={title}>
-        {section !== panels[0]?.section && <h2 className="section-title">{title}</h2>}
-        {open.length > 0 && <div className="grid">{open.map(children)}</div>}
-        {folded.map((info) => (
-          <details key={info.id} className="folded">
-            <summary>{info.title}</summary>
-            {children(info)}
-          </details>
-        ))}
-      </section>
-    );
-  });
 }

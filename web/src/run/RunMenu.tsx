@@ -5,6 +5,7 @@ import { type FormEvent, useState } from "react";
 import { SilenceDialog } from "../alerts/SilenceDialog";
 import { api, unwrap } from "../api/client";
 import type { RunList, RunSummary } from "../api/types";
+import { CompareWith } from "../compare/CompareWith";
 import { formatCount } from "../lib/format";
 import { DeleteDialog } from "../ui/confirm";
 import { DialogButtons, FormError } from "../ui/forms";
@@ -17,13 +18,14 @@ interface RunMenuProps {
 }
 
 export function RunMenu({ summary, afterDelete }: RunMenuProps) {
-  const [dialog, setDialog] = useState<"rename" | "tags" | "mute" | "delete" | null>(null);
+  const [dialog, setDialog] = useState<"compare" | "rename" | "tags" | "mute" | "delete" | null>(null);
   const close = () => setDialog(null);
   return (
     <>
       <ActionMenu
         label={`Actions for ${summary.name}`}
         actions={[
+          { id: "compare", text: "Compare with…", onAction: () => setDialog("compare") },
           { id: "rename", text: "Rename…", onAction: () => setDialog("rename") },
           { id: "tags", text: "Edit tags…", onAction: () => setDialog("tags") },
           {
@@ -39,6 +41,7 @@ export function RunMenu({ summary, afterDelete }: RunMenuProps) {
           { id: "delete", text: "Delete…", danger: true, onAction: () => setDialog("delete") },
         ]}
       />
+      {dialog === "compare" && <CompareWith run={summary} onClose={close} />}
       {dialog === "rename" && <RenameDialog summary={summary} onClose={close} />}
       {dialog === "tags" && <TagsDialog summary={summary} onClose={close} />}
       {dialog === "mute" && (

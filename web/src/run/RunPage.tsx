@@ -1,12 +1,13 @@
 /** The frame of one run: header with verdict and actions, tabs, live subscription; and what is shown once it is deleted. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { useEffect, useMemo, useRef, useState } from "react";
 import { LinkedAlert } from "../alerts/RunAlerts";
 import { ApiError, type DeletedRun, UNREACHABLE } from "../api/client";
 import { deletedKey, liveRunKey, useLiveData, useWatch } from "../api/live-provider";
 import { runQuery } from "../api/queries";
 import type { LiveRun, RunSummary, Window } from "../api/types";
+import { useVisiblePanels } from "../chart/PanelCard";
 import { TopBarContent } from "../frame/top-bar";
 import { LayersTab } from "../layers/LayersTab";
 import { formatTime } from "../lib/format";
@@ -85,18 +86,6 @@ export function RunPage({ run, tab }: { run: string; tab: string }) {
       onRows={setRows}
     />
   );
-}
-
-/** Which panels are on screen: only those are asked for and kept live. */
-function useVisiblePanels() {
-  const [panels, setPanels] = useState<string[]>([]);
-  const onVisible = useCallback((panel: string, isVisible: boolean) => {
-    setPanels((before) => {
-      if (before.includes(panel) === isVisible) return before;
-      return isVisible ? [...before, panel].sort() : before.filter((id) => id !== panel);
-    });
-  }, []);
-  return { panels, onVisible };
 }
 
 interface LoadedRunProps {

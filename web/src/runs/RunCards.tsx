@@ -8,14 +8,16 @@ import { RunMenu } from "../run/RunMenu";
 import { RunStrip } from "../strip/RunStrip";
 import { HealthWord, PrecisionChip } from "../ui/states";
 import { ScaleText, sortRuns } from "./columns";
+import { SelectBox } from "./Selection";
 
 export function RunCards({ runs, sort }: { runs: RunSummary[]; sort: string }) {
   const now = useNow(5000);
   return (
     <ul className="run-cards">
       {sortRuns(runs, sort).map((run) => (
-        <li key={run.id} className="run-card" data-testid={`run-${run.id}`}>
+        <li key={run.id} className="run-card" data-testid={`run-${run.id}`} data-run={run.id}>
           <div className="run-card-line">
+            <SelectBox run={run} />
             <HealthWord health={run.health} />
             <Link to={`/runs/${run.id}`} className="run-link">
               {run.name}

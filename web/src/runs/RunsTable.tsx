@@ -10,6 +10,7 @@ import { RunMenu } from "../run/RunMenu";
 import { Icon } from "../ui/icons";
 import { COLUMNS, type Column, sortRuns } from "./columns";
 import { useHeldOrder } from "./order";
+import { SelectBox } from "./Selection";
 
 export function RunsTable({ runs, sort }: { runs: RunSummary[]; sort: string }) {
   const { columns: chosen } = usePrefs();
@@ -39,6 +40,7 @@ export function RunsTable({ runs, sort }: { runs: RunSummary[]; sort: string }) 
       )}
       <table className="runs-table">
         <colgroup>
+          <col style={{ width: 40 }} />
           {columns.map(({ id, width }) => (
             <col key={id} style={width ? { width } : undefined} />
           ))}
@@ -46,6 +48,9 @@ export function RunsTable({ runs, sort }: { runs: RunSummary[]; sort: string }) 
         </colgroup>
         <thead>
           <tr>
+            <th scope="col">
+              <span className="sr-only">Select</span>
+            </th>
             {columns.map((column) => (
               <HeaderCell key={column.id} column={column} sort={sort} />
             ))}
@@ -88,7 +93,10 @@ function HeaderCell({ column, sort }: { column: Column; sort: string }) {
 
 function Row({ run, columns, now }: { run: RunSummary; columns: Column[]; now: number }) {
   return (
-    <tr data-testid={`run-${run.id}`}>
+    <tr data-testid={`run-${run.id}`} data-run={run.id}>
+      <td>
+        <SelectBox run={run} />
+      </td>
       {columns.map(({ id, numeric, cell }) => (
         <td key={id} className={numeric ? "numeric" : undefined}>
           {cell(run, now)}

@@ -9,6 +9,7 @@ import { Icon } from "../ui/icons";
 import { CheckMenu, ModalDialog } from "../ui/overlays";
 import { COLUMNS } from "./columns";
 import { clearFilters, FILTER_KEYS, type FilterKey, type Filters, setFilter } from "./filters";
+import { CompareChosen } from "./Selection";
 
 const TITLES: Record<FilterKey, string> = { project: "Project", precision: "Precision", state: "State", tag: "Tag" };
 
@@ -70,6 +71,7 @@ export function Toolbar({ list, filters }: { list: RunList; filters: Filters }) 
           />
         </>
       )}
+      <CompareChosen runs={list.runs} />
       {sheet && <FilterSheet choices={choices} filters={filters} onClose={() => setSheet(false)} />}
     </div>
   );

@@ -2,6 +2,7 @@
 
 const PATHS = {
   runs: "M3 5h14M3 10h14M3 15h9",
+  compare: "M4 16V9M8 16V4m4 12V7m4 9v-4",
   settings: "M4 6h7m4 0h1M4 14h1m4 0h7M13 4v4M7 12v4",
   search: "M9 4a5 5 0 1 0 0 10A5 5 0 0 0 9 4zm4 9 4 4",
   menu: "M10 4.5v.01M10 10v.01M10 15.5v.01",

@@ -48,7 +48,9 @@ export interface MenuAction {
   id: string;
   text: string;
   danger?: boolean;
-  onAction: () => void;
+  onAction?: () => void;
+  /** A file that the server makes, to be downloaded. */
+  download?: string;
 }
 
 interface ActionMenuProps {
@@ -64,9 +66,14 @@ export function ActionMenu({ label, icon = "menu", actions }: ActionMenuProps) {
         <Icon name={icon} />
       </Button>
       <Popover className="popover" placement="bottom end">
-        <Menu className="menu" onAction={(id) => actions.find((action) => action.id === id)?.onAction()}>
-          {actions.map(({ id, text, danger }) => (
-            <MenuItem key={id} id={id} className={danger ? "menu-item danger" : "menu-item"}>
+        <Menu className="menu" onAction={(id) => actions.find((action) => action.id === id)?.onAction?.()}>
+          {actions.map(({ id, text, danger, download }) => (
+            <MenuItem
+              key={id}
+              id={id}
+              className={danger ? "menu-item danger" : "menu-item"}
+              {...(download && { href: download, download: true })}
+            >
               {text}
             </MenuItem>
           ))}

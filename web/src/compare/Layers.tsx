@@ -1,0 +1,199 @@
+/** The layers of one member against the baseline's, worst first; the chosen one's pictures beside them. */
+
+import { useRef, useState } from "react";
+import type { CompareReport, LayerDivergence, Numerics, PanelInfo } from "../api/types";
+import { PanelCard, type PanelCardProps } from "../chart/PanelCard";
+import { formatCompact, formatCount, formatShare, MISSING, shortenMiddle } from "../lib/format";
+import { usePhone } from "../lib/hooks";
+import { useKeys } from "../lib/keys";
+import { useRowKeys } from "../lib/rows";
+import { Choice } from "../ui/choice";
+import { setComparedLayer, setMember, setOverlaid } from "./view";
+import { formatRatio } from "./words";
+
+export interface LayerChoice {
+  /** Run whose layers are shown; empty: no member has any. */
+  member: string;
+  numerics: Numerics | undefined;
+  layer: string;
+}
+
+/** Which member and layer the page is on: as the address says, else the worst as it was when the page was opened. */
+export function useLayerChoice(report: CompareReport | undefined, member: string, layer: string): LayerChoice {
+  const opened = useRef<Record<string, string>>({});
+  const others = report?.numerics.slice(1) ?? [];
+  const numerics =
+    others.find(({ run }) => run === member) ?? others.find(({ layers }) => layers.length > 0) ?? others[0];
+  if (!numerics) return { member: "", numerics: undefined, layer };
+  const key = `${report?.key} ${numerics.run}`;
+  // A ranking that changes while both train must not change what one is looking at.
+  opened.current[key] ||= numerics.first_layer || numerics.layers[0]?.layer || "";
+  return { member: numerics.run, numerics, layer: layer || opened.current[key] || "" };
+}
+
+interface LayersProps {
+  report: CompareReport;
+  choice: LayerChoice;
+  isOverlaid: boolean;
+  panels: PanelInfo[];
+  shared: Pick<PanelCardProps, "source" | "window" | "onVisible" | "onZoom">;
+}
+
+const FEW_ROWS = 12;
+
+/** To where reasons lead. */
+export const LAYERS_ID = "compare-layers";
+
+export function Layers({ report, choice, isOverlaid, panels, shared }: LayersProps) {
+  const { numerics, member, layer } = choice;
+  useKeys({ o: () => setOverlaid(!isOverlaid) });
+  if (!numerics) return null;
+  const others = report.members.slice(1);
+  const chosen = numerics.layers.find((one) => one.layer === layer);
+  const shown = panels;
+  return (
+    <section id={LAYERS_ID} className="compare-layers" aria-label="Layers">
+      <div className="compare-layers-head">
+        <h2 className="title">Layers</h2>
+        {others.length > 1 && (
+          <Choice
+            label="Against the baseline"
+            value={member}
+            options={others.map(({ run, letter, name }) => ({ value: run, text: letter, title: name }))}
+            onChange={setMember}
+          />
+        )}
+        {panels.length > 0 && (
+          <Choice
+            label="Draw"
+            value={isOverlaid ? "overlay" : "side"}
+            options={ARRANGEMENTS}
+            onChange={(next) => setOverlaid(next === "overlay")}
+          />
+        )}
+      </div>
+      <p className="muted layers-note">{summaryOf(numerics)}</p>
+      {numerics.layers.length > 0 && (
+        <div className="layers">
+          <LayerList key={member} numerics={numerics} layer={layer} />
+          <div>
+            {chosen && <LayerNumbers divergence={chosen} />}
+            <div className="grid">
+              {shown.map((info) => (
+                <PanelCard key={info.id} {...shared} info={info} isStacked layer={layer} />
+              ))}
+            </div>
+          </div>
+        </div>
+      )}
+    </section>
+  );
+}
+
+const ARRANGEMENTS = [
+  { value: "side", text: "Side by side", title: "One chart for each run (o)" },
+  { value: "overlay", text: "Overlay", title: "All runs in one chart (o)" },
+] as const;
+
+function summaryOf({ reason, num_common, num_frames, interval, first_step, first_layer, ...only }: Numerics): string {
+  if (reason) return reason;
+  const exactly = interval ? `, each ${formatCount(interval)} steps` : "";
+  const parts = [
+    `${formatCount(num_common)} layers in both, ${formatCount(num_frames)} sketched steps in both${exactly}`,
+    first_step == null ? "none parts beyond noise" : `first to part: ${first_layer} at step ${formatCount(first_step)}`,
+  ];
+  if (only.only_baseline.length > 0) parts.push(`${formatCount(only.only_baseline.length)} only in the baseline`);
+  if (only.only_member.length > 0) parts.push(`${formatCount(only.only_member.length)} only in this run`);
+  return parts.join(" · ");
+}
+
+function LayerList({ numerics, layer }: { numerics: Numerics; layer: string }) {
+  const phone = usePhone();
+  const [isWhole, setIsWhole] = useState(false);
+  const list = useRef<HTMLUListElement>(null);
+  useRowKeys(list);
+  const { layers } = numerics;
+  const few = layers.slice(0, FEW_ROWS);
+  const chosen = layers.find((one) => one.layer === layer);
+  // What is chosen is always in sight.
+  const rows = isWhole ? layers : chosen && !few.includes(chosen) ? [...few, chosen] : few;
+  return (
+    <div className={phone ? "" : "layers-side"}>
+      <ul ref={list} className="worst-list divergence-list" data-testid="divergences">
+        {rows.map((one) => (
+          <li key={one.layer}>
+            <button
+              type="button"
+              className="divergence-row"
+              aria-pressed={one.layer === layer}
+              title={one.layer}
+              data-row
+              onClick={() => setComparedLayer(one.layer)}
+            >
+              <span className="mono worst-name">{shortenMiddle(one.layer, 30)}</span>
+              <span className="mono divergence-bits">
+                {one.distance_bits == null ? MISSING : `${formatCompact(one.distance_bits)} bits`}
+              </span>
+              <span className="muted divergence-what">{whatWords(one)}</span>
+            </button>
+          </li>
+        ))}
+      </ul>
+      {layers.length > few.length && (
+        <button type="button" className="link-button" onClick={() => setIsWhole(!isWhole)}>
+          {isWhole ? "show the worst only" : `show all ${formatCount(layers.length)} layers`}
+        </button>
+      )}
+    </div>
+  );
+}
+
+const WHAT: Record<string, string> = {
+  zeros: "more zeros",
+  distance: "other sizes",
+  norm: "another norm",
+  nonfinite: "NaN or Inf",
+  updates: "lost updates",
+};
+
+function whatWords({ first_step, what }: LayerDivergence): string {
+  return first_step == null ? "within noise" : `${WHAT[what] ?? what} from step ${formatCount(first_step)}`;
+}
+
+/** All numbers of the chosen layer, the baseline's and the member's. */
+function LayerNumbers({ divergence }: { divergence: LayerDivergence }) {
+  const share = (value: number | null | undefined) => (value == null ? MISSING : formatShare(value));
+  const pair = (baseline: number | null | undefined, own: number | null | undefined) =>
+    `${share(baseline)} → ${share(own)}`;
+  const { distance_bits, noise_bits, norm_ratio } = divergence;
+  const entries: [string, string, string][] = [
+    [
+      "Distance",
+      distance_bits == null ? MISSING : `${formatCompact(distance_bits)} bits`,
+      noise_bits == null ? "" : `noise ${formatCompact(noise_bits)}`,
+    ],
+    ["Norm", norm_ratio == null ? MISSING : formatRatio(norm_ratio), "of the baseline's"],
+    ["Zeros", pair(divergence.baseline_zero_share, divergence.zero_share), ""],
+    ["Underflow", share(divergence.underflow_share), ""],
+    ["FP16 would lose", share(divergence.would_flush_share), "of the baseline's gradient, at least"],
+    ["Lost updates", pair(divergence.baseline_lost_update_share, divergence.lost_update_share), ""],
+  ];
+  return (
+    <dl className="layer-numbers" data-testid="layer-numbers">
+      <div className="layer-numbers-name">
+        <dt className="sr-only">Layer</dt>
+        <dd className="mono" title={divergence.layer}>
+          {divergence.layer}
+        </dd>
+        <dd className="muted">{whatWords(divergence)}</dd>
+      </div>
+      {entries.map(([title, text, note]) => (
+        <div key={title}>
+          <dt className="muted">{title}</dt>
+          <dd className="mono">{text}</dd>
+          {note && <dd className="muted">{note}</dd>}
+        </div>
+      ))}
+    </dl>
+  );
+}
