@@ -13,7 +13,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from halfscope_server.panels.arrays import packed
+from halfscope_server.panels.arrays import packed, unpacked
 from halfscope_server.query.downsample import BadMarks, Curve
 from halfscope_server.query.format import step_range
 from halfscope_server.query.lines import MAX_GHOSTS, Line
@@ -163,6 +163,15 @@ def bad_fill(marks: list[tuple[str, BadMarks]], x: Places) -> dict[str, Any]:
     places = [x(bad.step, bad.time_us).astype(np.float64) for _, bad in marks if bad.step.size]
     texts = [text for name, bad in marks for text in _bad_texts(name, bad)]
     return marks_fill(np.concatenate(places) if places else np.empty(0), texts, TOP)
+
+
+def joined_marks(fills: list[dict[str, Any]]) -> dict[str, Any]:
+    """Marks of several fills in one trace."""
+    found = [fill for fill in fills if fill["text"]]
+    if not found:
+        return {**_hidden(), "text": []}
+    x, y = (packed(np.concatenate([unpacked(fill[axis]) for fill in found])) for axis in ("x", "y"))
+    return {"x": x, "y": y, "text": [text for fill in found for text in fill["text"]], "visible": True}
 
 
 def _bad_texts(name: str, bad: BadMarks) -> list[str]:

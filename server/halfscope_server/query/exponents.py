@@ -116,6 +116,17 @@ def chosen_node(view: RunView, window: Window) -> Node | None:
     return frames.tree.find(window.layer) or frames.tree.find(default_layer(view))
 
 
+def node_sketches(view: RunView, name: str, span: Span) -> tuple[Ints, Sketch] | None:
+    """[F] measured steps of a layer or module within a span, and the sketches of its gradients there; None: it has
+    none."""
+    frames = run_frames(view)
+    node = frames.tree.find(name) if frames is not None else None
+    if frames is None or node is None:
+        return None
+    found = _read(view, frames, node, span)
+    return None if found is None else (found.step, found.sketch)
+
+
 def is_seen(view: RunView, window: Window) -> bool:
     """Whether a window asks for the gradient as FP16 sees it."""
     underflow = run_underflow(view)
