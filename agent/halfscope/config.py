@@ -51,6 +51,8 @@ class AgentConfig:
     budget_share: float = DEFAULT_BUDGET_SHARE
     """What sketches may cost, as a share of step time."""
     precision: str | None = None
+    baseline: str | None = None
+    """Id or name of the run that this one is to be compared with; the server finds it."""
     config: Mapping[str, Any] = field(default_factory=dict)
     tags: Sequence[str] = ()
 
@@ -79,6 +81,7 @@ def resolve(
     config: Mapping[str, Any] | None = None,
     tags: Sequence[str] | None = None,
     precision: str | None = None,
+    baseline: Any = None,
     start_step: int = 0,
     every: int | None = None,
     budget_share: float | None = None,
@@ -93,6 +96,7 @@ def resolve(
         project: HALFSCOPE_PROJECT, else `default`.
         name: HALFSCOPE_NAME, else the run id.
         run_id: HALFSCOPE_RUN_ID, else a new one. Give the same one to continue a run or to join its ranks.
+        baseline: HALFSCOPE_BASELINE, else none.
         budget_share: HALFSCOPE_BUDGET_SHARE, else 0.005; without effect where `every` is given.
         directory: HALFSCOPE_DIR, else `journals` in HALFSCOPE_HOME.
 
@@ -130,6 +134,7 @@ def resolve(
         every=None if every is None else _count("every", every, least=1),
         budget_share=_budget_share(budget_share),
         precision=precision,
+        baseline=_baseline(env.get("HALFSCOPE_BASELINE") if baseline is None else baseline),
         config=_config(config),
         tags=_tags(tags),
     )
@@ -141,6 +146,13 @@ def _config(config: Mapping[str, Any] | None) -> dict[str, Any]:
     if not isinstance(config, Mapping):
         raise TypeError(f"config is {type(config).__name__}; expected a dict (for argparse: config=vars(args))")
     return {str(key): value for key, value in config.items()}
+
+
+def _baseline(given: Any) -> str | None:
+    named = getattr(given, "id", given)  # a run that `watch` returned, in a program that trains both
+    if named is not None and not isinstance(named, str):
+        raise TypeError(f"baseline is {given!r}; expected the id or the name of a run (argument baseline=)")
+    return _text("baseline", named) if named else None
 
 
 def _attempt(directory: Path, run_id: str, world_size: int) -> int:

@@ -50,6 +50,7 @@ def watch(
     config: Mapping[str, Any] | None = None,
     tags: Sequence[str] | None = None,
     precision: str | None = None,
+    baseline: str | Run | None = None,
     start_step: int = 0,
     every: int | None = None,
     budget_share: float | None = None,
@@ -70,6 +71,8 @@ def watch(
         tags: words to find it by.
         precision: its label, where halfscope cannot see it by itself: `FP32`, `TF32`, `FP16-AMP`, `FP16`, `BF16-AMP`,
             `BF16`, `mixed`.
+        baseline: the run to compare this one with, by id, by name (the newest other one of the project) or as `watch`
+            returned it; HALFSCOPE_BASELINE.
         start_step: number of the first step, for a training that continues.
         every: gradients are sketched at every N-th step, and at every skipped one; by default every 10th on a CPU and
             every 50th on a device, and more rarely where that costs more than the budget. Everything else is measured
@@ -93,6 +96,7 @@ def watch(
         config=config,
         tags=tags,
         precision=precision,
+        baseline=baseline,
         start_step=start_step,
         every=every,
         budget_share=budget_share,
@@ -174,6 +178,7 @@ def _start(
         scalers=watched_scalers,
         all_scalers=scalers,
         given_precision=settings.precision,
+        baseline=settings.baseline,
     )
     trained = [parameter for watched in watched_optimizers for parameter in watched.parameters()]
     layers = LayerNumbers(recorder, lambda: {**parameter_names, **names.parameter_names(models)}, trained)
@@ -220,6 +225,7 @@ def _start(
     for key in keys:
         _active[key] = run
     guard.wrap("facts", facts.started)(settings.start_step, demo="demo" in settings.tags)
+    guard.wrap("fingerprint of the weights", facts.weights)()
     guard.wrap("hooks", watcher.attach)()
     exits.register(run)
     if settings.mode == "online":

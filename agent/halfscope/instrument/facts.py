@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from halfscope.instrument import environment, precision
+from halfscope.instrument import conditions, environment, precision
 from halfscope.instrument.records import Tells
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler, describe_scaler
 from halfscope.probes import memory
+from halfscope.probes.fingerprint import fingerprint
 
 MAX_NAMES_TOLD = 32
 
@@ -31,16 +32,18 @@ class FactTeller:
         scalers: Sequence[WatchedScaler],
         all_scalers: Mapping[str, torch.amp.GradScaler],
         given_precision: str | None,
+        baseline: str | None = None,
     ) -> None:
         """
         Args:
             names: id of a parameter to its canonical name.
             scalers: the enabled ones.
             all_scalers: by name, disabled ones too.
+            baseline: id or name of the run to compare with.
         """
         self.device: torch.device | None = None
         """Where the first parameter lives; None until the first attempt."""
-        self._given_precision = given_precision
+        self._given_precision, self._baseline = given_precision, baseline
         self._recorder, self._models, self._names = recorder, models, names
         self._optimizers, self._scalers, self._all_scalers = optimizers, list(scalers), dict(all_scalers)
         self._points: dict[str, tuple[str, str]] = {}
@@ -57,13 +60,26 @@ class FactTeller:
                 "names": [self._names[id(p)] for p in unique],
             },
             "demo": demo,
+            **conditions.seed(),
         }
+        if self._baseline is not None:
+            facts["baseline"] = self._baseline
         if self._given_precision is not None:
             facts.update(precision=self._given_precision, precision_source="given")
         self._recorder.facts(facts)
         self.scalers()
         self._recorder.event("run_started", step)
         self._half_parameters(step)
+
+    def weights(self) -> None:
+        """What tells the weights that the training starts from."""
+        unique = {id(p): p for model in self._models.values() for p in model.parameters()}
+        if any(parameter.is_cuda for parameter in unique.values()) and torch.cuda.is_current_stream_capturing():
+            return
+        in_order = sorted(unique, key=lambda key: self._names.get(key, ""))  # not as modules happen to be registered
+        found = fingerprint([unique[key] for key in in_order])
+        if found:
+            self._recorder.facts({"weights": found})
 
     def scalers(self) -> None:
         """Settings of all scalers as they are now."""
@@ -73,7 +89,13 @@ class FactTeller:
         """The first attempt is complete: where it runs and in which precision."""
         parameter = next((p for model in self._models.values() for p in model.parameters()), None)
         self.device = torch.device("cpu") if parameter is None else parameter.device
-        self._recorder.facts({"device": environment.device(self.device)})
+        self._recorder.facts(
+            {
+                "device": environment.device(self.device),
+                "settings": conditions.settings(),
+                "compiled": conditions.is_compiled(self._models.values()),
+            }
+        )
         if self._given_precision is not None:
             return
         if not forward_seen and self._scalers:

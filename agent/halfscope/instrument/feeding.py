@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from halfscope.guard import Guard
-from halfscope.instrument.attempt import Attempt, InputLook
+from halfscope.instrument.attempt import Attempt, InputLook, Value
 from halfscope.instrument.interval import SketchInterval
 from halfscope.instrument.records import Records
 from halfscope.instrument.rings import Rings
@@ -49,10 +49,12 @@ class InputWatch:
         """Of the step before."""
         self._looks: list[InputLook] = []
         self._looked = False
-        self._takes_numbers = False
+        self._takes_floats = False
         self._num_tries = 0
+        self._takes_whole_numbers = False
+        """And, as it seems, no others. Those are never bad: they are looked at in sampled steps alone, and not held."""
         self.is_useless = False
-        """The model takes no floating-point numbers: there is nothing to look at."""
+        """The model takes no numbers: there is nothing to look at."""
 
     def seen(self, step: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A forward pass with gradients begins.
@@ -61,25 +63,31 @@ class InputWatch:
             step: number of the attempt that it belongs to.
         """
         batches = self._batches
-        if len(batches) >= MAX_BATCHES:
+        if len(batches) >= MAX_BATCHES or (self._takes_whole_numbers and not self._interval.is_due(step)):
             return
         held: Held
         if len(args) == 1 and not kwargs and isinstance(args[0], Tensor):
             held = weakref.ref(args[0])
         else:
             held = InputBatch(args, kwargs)
-        if not self._takes_numbers:
-            if not _tensors(held):
-                self._num_tries += 1
-                self.is_useless = self._num_tries >= TRIES
-                return
-            self._takes_numbers = True
+        if not self._takes_floats and not self._expects(_tensors(held)):
+            return
         batches.append(held)
         if self._looked or self._interval.is_due(step):
             began_ns = time.perf_counter_ns()
             self._looked = True
             self._looks += self._look(_tensors(held)) or ()
             self._interval.spend(time.perf_counter_ns() - began_ns)
+
+    def _expects(self, tensors: Sequence[tuple[str, torch.Tensor]]) -> bool:
+        """Learns from what can be looked at of a batch what the model takes; whether there is anything."""
+        if tensors and tensors[0][1].is_floating_point():
+            self._takes_floats = True
+            return True
+        self._num_tries += 1
+        if self._num_tries >= TRIES:
+            self._takes_whole_numbers, self.is_useless = bool(tensors), not tensors
+        return bool(tensors)
 
     def take(self, attempt: Attempt, *, anyway: bool) -> None:
         """The step is complete: what was seen of it is the attempt's, and later batches belong to the next.
@@ -126,7 +134,7 @@ def _tensors(held: Held) -> list[tuple[str, torch.Tensor]]:
 
 
 class InputTeller:
-    """Tells what was seen: two series, and an event where a batch is bad."""
+    """Tells what was seen: three series, and an event where a batch is bad."""
 
     def __init__(self, recorder: Records) -> None:
         self._recorder = recorder
@@ -143,11 +151,13 @@ class InputTeller:
         reading = inputs.joined(readings)
         if reading is None:
             return
-        attempt.logged = {
-            **(attempt.logged or {}),
-            self._sids["input.absmax"]: reading.absmax,
-            self._sids["input.nonfinite"]: float(reading.num_nonfinite),
-        }
+        seen: dict[int, Value] = {}
+        if reading.mean is not None:
+            seen[self._sids["input.mean"]] = reading.mean
+        if reading.absmax is not None:
+            seen[self._sids["input.absmax"]] = reading.absmax
+            seen[self._sids["input.nonfinite"]] = float(reading.num_nonfinite)
+        attempt.logged = {**(attempt.logged or {}), **seen}
         was_tolerated = self._is_tolerated
         self._is_tolerated = bool(reading.num_nonfinite) and not attempt.is_bad()
         if reading.num_nonfinite and not (was_tolerated and self._is_tolerated):

@@ -23,6 +23,7 @@ from halfscope.instrument.rows import Row, RowWriter
 from halfscope.instrument.sketching import SketchTaker
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.probes import memory
+from halfscope.probes.host import OtherLoad
 
 
 class Reporter:
@@ -53,6 +54,7 @@ class Reporter:
         self._tell_inputs = guard.wrap("inputs", InputTeller(recorder).tell)
         self._write_frames = guard.wrap("sketches", FrameWriter(recorder, sketches).write)
         self._memory_values = guard.wrap("memory", self._rows.memory_values)
+        self._other_load = guard.wrap("other load", OtherLoad().cores)
         self._training_bytes = guard.wrap("memory", facts.memory)
         self._memory_read_ns = -math.inf
 
@@ -116,4 +118,4 @@ class Reporter:
         if now_ns - self._memory_read_ns < memory.INTERVAL_S * 1e9:
             return []
         self._memory_read_ns = now_ns
-        return self._memory_values(self.facts.device) or []
+        return self._memory_values(self.facts.device, self._other_load()) or []

@@ -43,6 +43,8 @@ class RowWriter:
         """Learning rates per group, as last written."""
         self._points: list[str] = [""] * len(optimizers)
         self._samples_source = ""
+        self._batch: tuple[float | None, float | None] = (None, None)
+        """Samples and tokens, as last written."""
 
     def write(self, attempt: Attempt, num_steps: Sequence[int], memory_row: Row) -> None:
         """Writes the row of an attempt whose values are all on the host.
@@ -64,19 +66,17 @@ class RowWriter:
             row.append((sids["time.step_s"], step_s))
             if attempt.cost_share is not None:
                 row.append((sids["halfscope.cost_share"], attempt.cost_share))
-            if attempt.samples is not None or attempt.inferred_samples:
-                self._throughput(row, attempt)
-            if attempt.tokens is not None:
-                row.append((sids["throughput.tokens_per_s"], attempt.tokens / step_s))
+        if attempt.samples is not None or attempt.inferred_samples or attempt.tokens is not None:
+            self._batch_values(row, attempt)
         if memory_row:
             row += memory_row
         if attempt.logged is not None:
             row += [(sid, value) for sid, value in attempt.logged.items() if isinstance(value, float)]
         self._recorder.row(attempt.step, attempt.completed_us, row)
 
-    def memory_values(self, device: torch.device | None) -> Row:
-        """Memory of the process and of the device it trains on."""
-        row: Row = []
+    def memory_values(self, device: torch.device | None, other_load: float | None) -> Row:
+        """Memory of the process and of the device it trains on, and the cores that others use."""
+        row: Row = [] if other_load is None else [(self._run_sids["host.other_load"], other_load)]
         rss = memory.rss_bytes()
         if rss is not None:
             row.append((self._run_sids["memory.rss_bytes"], float(rss)))
@@ -124,10 +124,22 @@ class RowWriter:
         if rates:
             self._rates[watched.index] = rates
 
-    def _throughput(self, row: Row, attempt: Attempt) -> None:
-        source = "inferred" if attempt.samples is None else "declared"
-        samples = attempt.inferred_samples if attempt.samples is None else attempt.samples
-        row.append((self._run_sids["throughput.samples_per_s"], samples / attempt.step_s))
-        if source != self._samples_source:
-            self._samples_source = source
-            self._facts.samples_source(source)
+    def _batch_values(self, row: Row, attempt: Attempt) -> None:
+        sids, step_s, tokens = self._run_sids, attempt.step_s, attempt.tokens
+        samples = attempt.samples
+        if samples is None:
+            samples = float(attempt.inferred_samples) or None
+        if samples is not None:
+            if step_s > 0:
+                row.append((sids["throughput.samples_per_s"], samples / step_s))
+            source = "inferred" if attempt.samples is None else "declared"
+            if source != self._samples_source:
+                self._samples_source = source
+                self._facts.samples_source(source)
+        if tokens is not None and step_s > 0:
+            row.append((sids["throughput.tokens_per_s"], tokens / step_s))
+        if (samples, tokens) != self._batch:
+            for name, value, before in zip(("samples", "tokens"), (samples, tokens), self._batch, strict=True):
+                if value is not None and value != before:
+                    row.append((sids[name], value))
+            self._batch = samples, tokens

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from halfscope.instrument import conditions
 from halfscope.instrument import scaler as scaler_hooks
 
 ADOPTION_CHECKS = 16
@@ -66,6 +67,7 @@ class WatchedOptimizer:
             "num_tensors": len(parameters),
             "num_parameters": sum(parameter.numel() for parameter in parameters),
             "num_groups": len(self.optimizer.param_groups),
+            "groups": conditions.hyperparameters(self.optimizer),
         }
 
 

@@ -26,6 +26,7 @@ def describe(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--name", help="name of its runs; HALFSCOPE_NAME, else the program's")
     parser.add_argument("--tag", action="append", dest="tags", help="a word to find the runs by; again for more")
     parser.add_argument("--precision", choices=config.PRECISIONS, help="where halfscope cannot see it by itself")
+    parser.add_argument("--baseline", metavar="RUN", help="id or name of a run to compare with; HALFSCOPE_BASELINE")
     parser.add_argument("--every", type=int, metavar="N", help="as watch(every=)")
     parser.add_argument("--start-step", type=int, metavar="N", help="number of the first step, for one that continues")
     parser.add_argument("--mode", help="online, offline (journal only) or disabled; HALFSCOPE_MODE, else online")

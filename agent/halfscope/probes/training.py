@@ -1,4 +1,4 @@
-"""What the loop itself says: loss, learning rate, time, throughput, and what watching costs.
+"""What the loop itself says: loss, learning rate, batch, time, throughput, and what watching costs.
 
 Invariant: the loss is the raw one, never scaled; time is wall time between the completion of two attempts.
 """
@@ -10,6 +10,8 @@ from halfscope.probes.spec import SeriesSpec
 SERIES = (
     SeriesSpec(name="loss", unit="", reduction="mean"),
     SeriesSpec(name="lr", unit="", kind="state", labels=("optimizer", "group")),
+    SeriesSpec(name="samples", unit="samples", kind="state", reduction="sum"),
+    SeriesSpec(name="tokens", unit="tokens", kind="state", reduction="sum"),
     SeriesSpec(name="time.step_s", unit="s", reduction="max"),
     SeriesSpec(name="throughput.samples_per_s", unit="samples/s", reduction="sum"),
     SeriesSpec(name="throughput.tokens_per_s", unit="tokens/s", reduction="sum"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from halfscope.instrument.feeding import TRIES
 
 Net = Callable[[], torch.nn.Sequential]
 
@@ -134,18 +135,57 @@ def test_a_batch_dies_when_the_training_lets_go_of_it(watching: Any, net: Net) -
     assert watching.read().kinds("agent_degraded") == []
 
 
-def test_a_model_of_whole_numbers_has_no_such_series(watching: Any) -> None:
-    """Tokens are neither large nor NaN; and once samples are declared the model is called without a hook again."""
-    model = torch.nn.Sequential(torch.nn.Embedding(5, 3), torch.nn.Linear(3, 1))
+def test_of_whole_numbers_the_mean_alone_is_told(watching: Any) -> None:
+    """Tokens are neither large nor NaN; their mean at sampled steps tells whether two runs were fed the same."""
+    model = torch.nn.Sequential(torch.nn.Embedding(50, 3), torch.nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    watching(model, optimizer, every=4)
+    for number in range(13):
+        step(model, optimizer, torch.tensor([[1, number], [2, 3]]))
+    recorded = watching.read()
+    assert {"input.absmax", "input.nonfinite"}.isdisjoint(recorded.names())
+    looked_at = {at: mean for at, mean in recorded.series("input.mean").items() if at >= TRIES}
+    assert looked_at == {8: (1 + 8 + 2 + 3) / 4, 12: (1 + 12 + 2 + 3) / 4}
+    assert recorded.series("input.mean")[4] == (1 + 4 + 2 + 3) / 4
+    assert recorded.kinds("agent_degraded") == []
+
+
+def test_a_model_without_numbers_is_called_without_a_hook_again(watching: Any) -> None:
+    """Once samples are declared there is nothing to look at."""
+
+    class Chooser(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2))
+
+        def forward(self, chosen: str) -> torch.Tensor:
+            return self.weight[int(chosen)].square()
+
+    model = Chooser()
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
     run = watching(model, optimizer)
     for _ in range(12):
-        step(model, optimizer, torch.tensor([[1, 2]]))
+        model("1").backward()
+        optimizer.step()
         run.step(samples=1)
     assert not model._forward_pre_hooks
     recorded = watching.read()
-    assert "input.absmax" not in recorded.names()
+    assert "input.mean" not in recorded.names()
     assert recorded.kinds("agent_degraded") == []
+
+
+def test_the_mean_of_a_batch_is_of_its_finite_elements(watching: Any, net: Net) -> None:
+    """Over all micro-batches of a step, in float64."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    watching(model, optimizer)
+    batches = torch.randn(3, 5, 4)
+    batches[1, 0, 0] = math.inf
+    for batch in batches:
+        model(batch).nan_to_num().sum().backward()
+    optimizer.step()
+    finite = [value for value in batches.double().flatten().tolist() if math.isfinite(value)]
+    assert watching.read().series("input.mean") == {0: pytest.approx(math.fsum(finite) / 59, rel=1e-12)}
 
 
 def test_evaluation_is_not_looked_at(watching: Any, net: Net) -> None:

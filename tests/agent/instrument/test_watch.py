@@ -241,6 +241,31 @@ def test_samples_of_micro_batches_add_up(watching: Any, made: Any) -> None:
     assert [round(rates[step] * times[step]) for step in (0, 1)] == [32, 32]
 
 
+def test_batch_sizes_are_written_when_they_change(watching: Any, made: Any) -> None:
+    """What is in force at each step adds up to what was declared, so that samples and tokens seen can be counted."""
+    declared = [(8, 80), (8, 80), (5, 80), (8, 81), (8, 81)]
+    run = watching(*made)
+    train(*made, 5, lambda step: run.step(samples=declared[step][0], tokens=declared[step][1]))
+    recorded = watching.read()
+    assert recorded.series("samples") == {0: 8.0, 2: 5.0, 3: 8.0}
+    assert recorded.series("tokens") == {0: 80.0, 3: 81.0}
+    kinds = {series.name: series.kind for series in recorded.declared.values()}
+    assert kinds["samples"] == kinds["tokens"] == "state"
+
+
+def test_batch_size_is_the_inferred_one_where_nobody_declares(watching: Any, made: Any) -> None:
+    """The leading size of the model's input, from the first step on; of tokens nothing is made up."""
+    model, optimizer = made
+    watching(model, optimizer)
+    for size in (3, 3, 2):
+        model(torch.ones(size, 4)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    recorded = watching.read()
+    assert recorded.series("samples") == {0: 3.0, 2: 2.0}
+    assert "tokens" not in recorded.names()
+
+
 def test_log_takes_mappings_keywords_nesting_and_several_values(watching: Any, made: Any) -> None:
     """Nested mappings give names with prefixes; tensors and numpy numbers are numbers."""
     run = watching(*made)
