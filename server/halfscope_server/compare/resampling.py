@@ -1,0 +1,106 @@
+"""Medians with intervals, by a bootstrap over blocks of neighbouring values.
+
+Step times are not independent (a machine is busy for a while), so stretches are resampled, not single values: about the
+square root of their number, each of that length. Must not import anything of the project but the contract. Invariant:
+the same values give the same interval.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfscope_server.compare.types import Estimate
+
+Floats = NDArray[np.float64]
+
+NUM_RESAMPLES = 1000
+MIN_BLOCKS, MAX_BLOCKS = 8, 128
+"""With fewer blocks there is no interval."""
+NUM_BINS = 512
+"""Values are sorted into so many bins of equal count at most: a resample's median is that of its bin."""
+LEVEL = 0.95
+SEED = 0
+
+
+def median(values: Floats) -> Estimate | None:
+    """The median of values in their order of time; None: there is none."""
+    if not values.size:
+        return None
+    middle = float(np.median(values))
+    resampled = resampled_medians(values)
+    if resampled is None:
+        return Estimate(value=middle, count=values.size)
+    low, high = _interval(np.log(resampled), np.log(middle), _num_blocks(values)) if middle > 0 else (None, None)
+    return Estimate(value=middle, low=low, high=high, count=values.size)
+
+
+def ratio(values: Floats, baseline: Floats, *, extra_log: float = 0.0) -> Estimate | None:
+    """Median over median, both of positive values.
+
+    Args:
+        extra_log: half width of what else is uncertain, as a difference of logarithms.
+    """
+    if not values.size or not baseline.size or not np.median(baseline) > 0 or not np.median(values) > 0:
+        return None
+    middle = float(np.median(values) / np.median(baseline))
+    count = min(values.size, baseline.size)
+    own, other = resampled_medians(values), resampled_medians(baseline, SEED + 1)
+    if own is None or other is None:
+        return Estimate(value=middle, count=count)
+    num_blocks = min(_num_blocks(values), _num_blocks(baseline))
+    low, high = _interval(np.log(own) - np.log(other), np.log(middle), num_blocks, extra_log)
+    return Estimate(value=middle, low=low, high=high, count=count)
+
+
+def resampled_medians(values: Floats, seed: int = SEED) -> Floats | None:
+    """[R] medians of as many resamples; None: too few values for blocks."""
+    num_blocks = _num_blocks(values)
+    if not num_blocks:
+        return None
+    rank = np.argsort(np.argsort(values, kind="stable"), kind="stable")
+    num_bins = min(NUM_BINS, values.size)
+    bins = rank * num_bins // values.size
+    block = np.arange(values.size) * num_blocks // values.size
+    counts = np.bincount(block * num_bins + bins, minlength=num_blocks * num_bins).reshape(num_blocks, num_bins)
+    chosen = np.random.default_rng(seed).integers(0, num_blocks, (NUM_RESAMPLES, num_blocks))
+    offsets = np.arange(NUM_RESAMPLES)[:, None] * num_blocks
+    times = np.bincount((chosen + offsets).ravel(), minlength=NUM_RESAMPLES * num_blocks)
+    below = np.cumsum(times.reshape(NUM_RESAMPLES, num_blocks).astype(np.float32) @ counts.astype(np.float32), axis=1)
+    half = below[:, -1:] / 2
+    lower, upper = (below < half).sum(axis=1), (below <= half).sum(axis=1)
+    edges = np.searchsorted(bins[np.argsort(rank)], np.arange(num_bins))
+    ordered = np.sort(values)
+    inside = np.add.reduceat(ordered, edges) / np.diff(np.append(edges, values.size))
+    medians: Floats = (inside[lower] + inside[upper]) / 2
+    return medians
+
+
+def _num_blocks(values: Floats) -> int:
+    found = min(MAX_BLOCKS, int(np.sqrt(values.size)))
+    return found if found >= MIN_BLOCKS else 0
+
+
+def _interval(logs: Floats, middle: float, num_blocks: int, extra: float = 0.0) -> tuple[float, float]:
+    """Around `middle`, widened for few blocks as a t distribution is wider than a normal one."""
+    low, high = np.quantile(logs, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    wider = student(num_blocks - 1) / _NORMAL * np.sqrt(num_blocks / (num_blocks - 1))
+    down = np.hypot(max(0.0, middle - float(low)) * wider, extra)
+    up = np.hypot(max(0.0, float(high) - middle) * wider, extra)
+    return float(np.exp(middle - down)), float(np.exp(middle + up))
+
+
+_NORMAL = 1.959964
+_FEW = (12.7062, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691)
+
+
+def student(degrees: int) -> float:
+    """The 97.5% quantile of Student's distribution; by Fisher's expansion around the normal one where that is within
+    0.001 of it."""
+    if degrees <= len(_FEW):
+        return _FEW[degrees - 1]
+    z = _NORMAL
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / degrees + second / degrees**2 + third / degrees**3
