@@ -59,6 +59,7 @@ class RunEvaluator:
         self._run, self._baseline = run, baseline
         self._teller = Teller(url)
         self._rules: Sequence[tuple[Version, Rule]] = ()
+        self._versions: list[tuple[str, int]] = []
         self._attempt = -1
         self._streams: dict[str, str] = {}
         """How each stream of the newest attempt ended; empty: it goes on."""
@@ -182,12 +183,18 @@ class RunEvaluator:
         for node, (on, layer, machine, change) in found:
             self._teller.happened(self._run, on, node.labels, layer, machine, track.metric, change)
 
+    def _settle(self) -> None:
+        """Judge what is held back: before states are saved, and before windows begin anew."""
+        for track in self._tracks.values():
+            self._note(track, track.settle(self._attempt))
+
     def _tell_progress(self) -> None:
         for track in self._tracks.values():
             for on, labels, layer, machine in track.machines:
                 self._teller.tell(self._run, on, labels, layer, machine, track.metric)
 
     def _restart(self, attempt: int) -> None:
+        self._settle()
         self._attempt = attempt
         self._streams, self._rank_of, self._ends = {}, {}, {}
         for lane in self._lanes.values():
@@ -223,6 +230,7 @@ class RunEvaluator:
     def _build(self, rules: Sequence[tuple[Version, Rule]], kept: Mapping[str, Any]) -> None:
         """Lanes and tracks for these rules, going on from a state as far as it is of use to them."""
         self._rules = tuple(rules)
+        self._versions = [(rule.id, row.version) for row, rule in rules]
         self._attempt = kept.get("attempt", -1)
         self._streams = dict(kept.get("streams", {}))
         self._ranks = set(kept.get("ranks", ()))
@@ -272,13 +280,14 @@ class RunEvaluator:
         return [(rank,) for rank in (ranks or sorted(self._ranks))]
 
     def _plain(self) -> dict[str, Any]:
+        self._settle()
         return {
             "attempt": self._attempt,
             "streams": dict(self._streams),
             "ranks": sorted(self._ranks),
             "rank_of": self._rank_of,
             "ends": self._ends,
-            "rules": [(rule.id, row.version) for row, rule in self._rules],
+            "rules": self._versions,
             "tracks": [[metric, lane, track.state()] for (metric, lane), track in self._tracks.items()],
             "lanes": [[key, lane.state()] for key, lane in self._lanes.items()],
             "episodes": self._teller.state(),

@@ -205,7 +205,7 @@ class Followed:
         self._feed(updates)
 
     def _update(self, stream: str, parts: Sequence[Brought]) -> tuple[Update, StreamCursor]:
-        if any(series_id not in self._series for part in parts for one in part.decoded for series_id in one.series_ids):
+        if not all(self._series.keys() >= one.series_ids for part in parts for one in part.decoded):
             self._series = self._alerts.series(self.run.run_id)
         if any(one.facts or one.starts for part in parts for one in part.decoded):
             self._read_run()
@@ -264,14 +264,16 @@ class Followed:
     # ---- saving --------------------------------------------------------------------------------
 
     def _note(self, rows: Sequence[EpisodeRow]) -> None:
-        off = {rule.id for _, rule in self._rules if not rule.enabled}
         for row in rows:
-            if row.resolution == "rule changed" and row.rule_id in off:
+            if row.resolution == "rule changed" and self._is_off(row.rule_id):
                 row = replace(row, resolution="rule switched off")
             before = self._changed.get(row.episode_id) or self.known.get(row.episode_id)
             self._changed[row.episode_id] = row
             self.is_dirty = True
             self.is_urgent |= before is None or (before.state, before.fired_us) != (row.state, row.fired_us)
+
+    def _is_off(self, rule_id: str) -> bool:
+        return any(rule.id == rule_id and not rule.enabled for _, rule in self._rules)
 
     def to_save(self) -> Saved:
         """Everything there is to save now."""

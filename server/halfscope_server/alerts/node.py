@@ -74,6 +74,7 @@ class Node:
         argument = aggregation.default_argument if rule.argument is None else rule.argument
         self._shape = Shape(window=length, by_time=by_time, argument=argument, reference=reference)
         self._aggregator = aggregation.make(self._shape)
+        self._reach = aggregation.reach
         self._needs_window = aggregation.needs_window
         metric = find(rule.metric)
         self._is_signal = metric is not None and metric.aggregations == ("last",)
@@ -81,6 +82,8 @@ class Node:
         self.labels = labels
         self._asks_time = by_time
         self._rules: list[RuleOnNode] = []
+        self._above, self._below = np.inf, -np.inf
+        """Beyond these a number crosses some rule's threshold."""
         self.by_layer = by_layer
         self._first_key: int | None = None
         self._last_step = -1
@@ -101,6 +104,32 @@ class Node:
         self._rules = rules
         spans = [span for on in rules for span in (on.rule.hold, on.rule.keep_firing)]
         self._asks_time = self._shape.by_time or any(span.seconds for span in spans)
+        self._above = min((on.levels.fire for on in rules if on.levels.sign > 0), default=np.inf)
+        self._below = -min((on.levels.fire for on in rules if on.levels.sign < 0), default=np.inf)
+
+    @property
+    def window(self) -> int:
+        """Length of the window, in steps or microseconds."""
+        return self._shape.window
+
+    @property
+    def is_by_time(self) -> bool:
+        return self._shape.by_time
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether samples may come later than they could, as long as `could_tell` says that nothing comes of them."""
+        return self._reach is not None and not (self.by_layer or self._is_signal or self.observe is not None)
+
+    def could_tell(self, low: float, high: float) -> bool:
+        """Whether anything could be told of windows with values between these two; none, where low is above high."""
+        for on in self._rules:
+            if on.machines:
+                return True
+        if low > high or self._reach is None:
+            return False
+        least, most = self._reach(self._shape, low, high)
+        return most > self._above or least < self._below
 
     def restart(self) -> None:
         """The training began anew."""

@@ -38,14 +38,16 @@ log = logging.getLogger(__name__)
 ROUND_S = 0.25
 """Least time between two evaluations of a run: a step is judged so long after its commit at most, if all is well."""
 MAX_ROUND_S = 1.0
-BUSY_SHARE = 0.25
+BUSY_SHARE = 0.15
 """Of one thread's time, while rounds can be put off to at most MAX_ROUND_S."""
 LOOK_S = 2.0
 """How often runs are looked at without a hint: covers lost hints, other servers' writes, and a clock that goes on."""
 UNFINISHED_S = 30.0
 """How often runs that are over are asked for of which not everything was evaluated."""
 CHECKPOINT_S = 5.0
-"""How much is evaluated again after a crash, at most."""
+"""How far behind the page may be that shows how an open episode goes on."""
+QUIET_CHECKPOINT_S = 30.0
+"""How much is evaluated again after a crash, at most: with the same result, so that only reading it costs anything."""
 LEASE_S = 15.0
 """After a server that evaluated has died, another goes on when this is over; it asks every third of it."""
 RETRY_S = 2.0
@@ -362,12 +364,12 @@ class AlertService:
 
     def _save(self, now_us: int, *, everything: bool) -> None:
         """Runs with an episode that began or ended at once, the others now and then; all in one transaction."""
-        oldest_us = now_us - int(CHECKPOINT_S * 1e6)
-        due = [
-            followed
-            for followed in self._followed.values()
-            if followed.is_urgent or (followed.is_dirty and (everything or followed.saved_us <= oldest_us))
-        ]
+
+        def is_due(followed: Followed) -> bool:
+            after_s = CHECKPOINT_S if followed.known or followed.is_done else QUIET_CHECKPOINT_S
+            return everything or now_us - followed.saved_us >= int(after_s * 1e6)
+
+        due = [one for one in self._followed.values() if one.is_urgent or (one.is_dirty and is_due(one))]
         if due:
             self._save_all(due, now_us)
 

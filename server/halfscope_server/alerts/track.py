@@ -7,7 +7,7 @@ baseline share one node per set of labels.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from halfscope_server.alerts.block import Block
 from halfscope_server.alerts.machine import Levels, Machine
 from halfscope_server.alerts.metrics.base import Found, Labels, LayerSamples, Memory, Source
 from halfscope_server.alerts.node import Happened, Node, Observer, RuleOnNode
+from halfscope_server.alerts.quiet import Quiet, Stretch
 from halfscope_server.alerts.rule import Rule
-from halfscope_server.alerts.types import Samples
+from halfscope_server.alerts.types import Samples, joined
 
 LaneKey = tuple[int, ...] | None
 """Ranks; None: all."""
@@ -57,7 +58,10 @@ class Track:
         self._specs = tuple(dict.fromkeys(spec_of(rule) for rule, _ in rules))
         self._references: dict[str, float | None] = {}
         self._nodes: dict[tuple[Spec, Labels], Node] = {}
-        self._of_labels: dict[Labels, list[Node]] = {}
+        self._layer_nodes: list[Node] = []
+        self._groups: dict[Labels, _Group] = {}
+        self._stretches: dict[Labels, Sequence[Stretch]] = {}
+        """Of groups that were saved."""
         self.memory: Memory = {}
         self._source = self._make()
 
@@ -81,31 +85,39 @@ class Track:
         found = self._source.feed(block)
         if isinstance(found, LayerSamples):
             if found.step.size:
-                for node in self._nodes_of((), by_layer=True):
+                for node in self._nodes_of_layers():
                     for happened in node.feed(found.step, found.time_us, found.value, found.names, attempt):
                         yield node, happened
             return
         for labels, samples in found.items():
             if samples.step.size:
-                for node in self._nodes_of(labels, by_layer=False):
-                    value = samples.value[:, None]
-                    for happened in node.feed(samples.step, samples.time_us, value, (), attempt):
-                        yield node, happened
+                group = self._group(labels)
+                yield from _fed(group.at_once, samples, attempt)
+                if group.waiting and (ready := group.quiet.take(samples)) is not None:
+                    yield from _fed(group.waiting, ready, attempt)
+
+    def settle(self, attempt: int) -> Iterator[tuple[Node, Happened]]:
+        """Feed nodes what is held back."""
+        for group in self._groups.values():
+            if (ready := group.quiet.release()) is not None:
+                yield from _fed(group.waiting, ready, attempt)
 
     def resume(self, changed: Collection[tuple[str, int]], attempt: int) -> Iterator[tuple[Node, Happened]]:
         """Show rules that were changed (id, version) what the last event said: there may be none after it."""
         now = getattr(self._source, "now", None)
         told = None if now is None else now()
         if told is not None:
-            for node in self._nodes_of((), by_layer=False):
+            for node in self._group(()).at_once:
                 for happened in node.resume(told, changed, attempt):
                     yield node, happened
 
     def restart(self) -> None:
-        """The training began anew."""
+        """The training began anew; `settle` comes before."""
         self._source.restart()
         for node in self._nodes.values():
             node.restart()
+        for group in self._groups.values():
+            group.quiet.restart()
 
     def forget_machines(self) -> None:
         """The run is over."""
@@ -126,12 +138,20 @@ class Track:
             if rule.baseline and self._references.get(rule.baseline, 0.0) is None
         }
 
-    def _nodes_of(self, labels: Labels, *, by_layer: bool) -> list[Node]:
-        nodes = self._of_labels.get(labels)
-        if nodes is None or len(nodes) != len(self._specs):
-            nodes = [self._nodes.get((spec, labels)) or self._add(spec, labels, by_layer) for spec in self._specs]
-            self._of_labels[labels] = nodes
-        return nodes
+    def _nodes_of_layers(self) -> list[Node]:
+        if not self._layer_nodes:
+            self._layer_nodes = [self._nodes.get((spec, ())) or self._add(spec, (), True) for spec in self._specs]
+        return self._layer_nodes
+
+    def _group(self, labels: Labels) -> _Group:
+        group = self._groups.get(labels)
+        if group is None:
+            nodes = [self._nodes.get((spec, labels)) or self._add(spec, labels, False) for spec in self._specs]
+            waiting = [node for node in nodes if node.can_wait]
+            quiet = Quiet(waiting, self._stretches.get(labels, ()))
+            group = _Group([node for node in nodes if not node.can_wait], waiting, quiet)
+            self._groups[labels] = group
+        return group
 
     def _add(self, spec: Spec, labels: Labels, by_layer: bool) -> Node:
         rules = [(rule, version) for rule, version in self._rules if spec_of(rule) == spec]
@@ -164,7 +184,7 @@ class Track:
         )
 
     def state(self) -> dict[str, Any]:
-        """Everything that `load` needs."""
+        """Everything that `load` needs; `settle` comes before."""
         save = getattr(self._source, "save", None)
         if save is not None:
             save()
@@ -176,13 +196,20 @@ class Track:
             [on.rule.id, on.version, tuple(sorted(labels.items())), layer, asdict(machine)]
             for on, labels, layer, machine in self.machines
         ]
-        return {"memory": self.memory, "nodes": nodes, "references": self._references, "machines": machines}
+        return {
+            "memory": self.memory,
+            "nodes": nodes,
+            "quiet": [[labels, group.quiet.state()] for labels, group in self._groups.items()],
+            "references": self._references,
+            "machines": machines,
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from there with the rules that are left of those it was made with, and with new ones."""
         self.memory = state["memory"]
         self._source = self._make()
         self._references = dict(state["references"])
+        self._stretches = {tuple(tuple(pair) for pair in labels): stretches for labels, stretches in state["quiet"]}
         for kept in state["nodes"]:
             spec, labels = tuple(kept["spec"]), tuple(tuple(pair) for pair in kept["labels"])
             if spec in self._specs:
@@ -194,6 +221,23 @@ class Track:
             on = going_on.get((rule_id, version, tuple(tuple(pair) for pair in labels)))
             if on is not None:
                 on.machines[layer] = Machine(**machine)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The nodes of one stream of samples."""
+
+    at_once: Sequence[Node]
+    waiting: Sequence[Node]
+    """Those that samples are held back from."""
+    quiet: Quiet
+
+
+def _fed(nodes: Sequence[Node], samples: Samples, attempt: int) -> Iterator[tuple[Node, Happened]]:
+    value = samples.value[:, None]
+    for node in nodes:
+        for happened in node.feed(samples.step, samples.time_us, value, (), attempt):
+            yield node, happened
 
 
 class _Series:
@@ -211,16 +255,8 @@ class _Series:
             labels = column.labels
             samples = Samples(step=column.step, time_us=column.time_us, value=column.value)
             before = found.get(labels)
-            found[labels] = samples if before is None else _joined(before, samples)
+            found[labels] = samples if before is None else joined((before, samples))
         return found
 
     def restart(self) -> None:
         pass
-
-
-def _joined(one: Samples, other: Samples) -> Samples:
-    return Samples(
-        step=np.concatenate((one.step, other.step)),
-        time_us=np.concatenate((one.time_us, other.time_us)),
-        value=np.concatenate((one.value, other.value)),
-    )

@@ -6,7 +6,7 @@ data in the order of each stream: how the data were cut into updates, and when t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from halfscope_server.store.update_types import Column, Update
 
-__all__ = ["Column", "Group", "Samples", "Update"]
+__all__ = ["Column", "Group", "Samples", "Update", "joined"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,3 +34,14 @@ class Group:
     rank: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     """Of the series: scaler, optimizer."""
+
+
+def joined(parts: Sequence[Samples]) -> Samples:
+    """All of them, one after the other; at least one."""
+    if len(parts) == 1:
+        return parts[0]
+    return Samples(
+        step=np.concatenate([part.step for part in parts]),
+        time_us=np.concatenate([part.time_us for part in parts]),
+        value=np.concatenate([part.value for part in parts]),
+    )

@@ -6,7 +6,7 @@ step with the arrival order kept among equal steps, whatever the boundaries of r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,9 +54,14 @@ class _Gathered:
 
 
 class Collector:
-    """Gathers records; `block` sorts them out. Adding costs a list append per column."""
+    """Gathers records; `block` sorts them out. Adding costs a list append per column.
 
-    def __init__(self) -> None:
+    Args:
+        only: series ids that are gathered at all; None: all.
+    """
+
+    def __init__(self, only: Container[int] | None = None) -> None:
+        self._only = only
         self.num_rows = 0
         self.num_bytes = 0
         self._steps: list[bytes] = []
@@ -73,11 +78,14 @@ class Collector:
         num_rows = len(points.steps) // 8
         first_row = self.num_rows
         self._add_rows(points.steps, points.times_us, num_rows)
-        series = self._series
+        series, only = self._series, self._only
         for column in points.columns:
-            gathered = series.get(sids[column.sid])
+            series_id = sids[column.sid]
+            if only is not None and series_id not in only:
+                continue
+            gathered = series.get(series_id)
             if gathered is None:
-                gathered = self._gathered(sids[column.sid])
+                gathered = self._gathered(series_id)
             gathered.values.append(column.values)
             self.num_bytes += len(column.values)
             if column.rows:

@@ -16,7 +16,7 @@ from halfscope.wire.messages import Points
 
 from halfscope_server.store import events, schema
 from halfscope_server.store.block import Block, Collector
-from halfscope_server.store.cells import COUNTS, FLOATS, of_records
+from halfscope_server.store.cells import COUNTS, NUM_SENT, of_records
 from halfscope_server.store.cursors import StreamState
 from halfscope_server.store.dense import Dense
 from halfscope_server.store.packing import unpack_axis, unpack_values
@@ -26,7 +26,8 @@ from halfscope_server.store.types import SERVER_STREAM, EventRow, FrameMoments, 
 from halfscope_server.store.update_types import Column, StreamCursor, Update, Wanted
 
 GRADIENTS = "grad"
-SENT = (*COUNTS, *FLOATS)
+LOOKED_AT = (*COUNTS[:NUM_SENT], "flushed", "subnormal", "absmax")
+"""What is brought of frames out of commits."""
 CHUNKS_AT_ONCE = 4
 """Of one stream: 32,768 steps. Who is far behind reads several times."""
 
@@ -85,15 +86,15 @@ def of_commits(
         series: the run's series by id.
     """
     last = brought[-1]
-    collector = Collector()
+    ids = frozenset[int]().union(*(decoded.series_ids for one in brought for decoded in one.decoded))
+    chosen = _chosen(series, wanted, ids)
+    collector = Collector(chosen)
     rows: list[dict[str, Any]] = []
     for one in brought:
         for decoded in one.decoded:
             for points in decoded.points:
                 collector.add(points, last.sids)
             rows += _event_rows(one, decoded, wanted.events)
-    ids = {series_id for one in brought for decoded in one.decoded for series_id in decoded.series_ids}
-    chosen = _chosen(series, wanted, ids)
     columns = _columns(collector.block(list(chosen)), chosen) if collector.num_rows else []
     update = Update(
         run_id=last.state.run_id,
@@ -126,7 +127,7 @@ def sketched(brought: Sequence[Brought], step: Step, names: Mapping[int, str]) -
     cells = of_records(records)
     steps, first = np.unique(cells.step_R, return_index=True)
     lids, column_C = np.unique(cells.lid_C, return_inverse=True)
-    dense = Dense(len(lids), cells.scale_R[first], SENT)
+    dense = Dense(len(lids), cells.scale_R[first], LOOKED_AT)
     dense.put_cells(np.searchsorted(steps, cells.step_C), column_C, cells, bins=False)
     layer_ids = tuple(brought[-1].lids[lid] for lid in lids.tolist())
     moments = FrameMoments(
@@ -139,7 +140,7 @@ def sketched(brought: Sequence[Brought], step: Step, names: Mapping[int, str]) -
         present=dense.present,
         point=dense.point,
         maybe_clipped=dense.maybe_clipped,
-        columns={name: dense.column(name) for name in SENT},
+        columns={name: dense.column(name) for name in LOOKED_AT},
     )
     update = replace(update, frames=moments, layer_names=[names.get(layer_id, "") for layer_id in layer_ids])
     return update, replace(cursor, frame_step=max(cursor.frame_step, int(steps[-1])))
@@ -230,7 +231,7 @@ def _values(
     chosen = _chosen(series, wanted, series.keys())
     if cursor.next < row.compacted:
         return _chunks(connection, row, cursor, chosen)
-    collector = Collector()
+    collector = Collector(chosen)
     sids = sids_of(connection, row.run_id, row.stream)
     for record in records_of(connection, row.run_id, row.attempt, row.stream, since=cursor.next):
         if isinstance(record, Points):

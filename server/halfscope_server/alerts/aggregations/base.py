@@ -77,6 +77,9 @@ class Aggregation:
     early: Early = "no"
     """On which side of the threshold a window that is not full yet can be judged: where nothing that is still to come
     could take the alarm back."""
+    reach: Callable[[Shape, float, float], tuple[float, float]] | None = None
+    """Between which numbers its own lie, given the smallest and the largest value of the window; None: that says
+    nothing."""
     unit: Literal["same", "share", "", "per"] = "same"
     """Of the result: that of the metric, a share, a plain number, or the metric's per step or second."""
     takes_baseline: bool = False
@@ -85,3 +88,18 @@ class Aggregation:
 def full_from(shape: Shape, first_key: int) -> int:
     """The first key at which a window that began at `first_key` is full."""
     return first_key + shape.window - (0 if shape.by_time else 1)
+
+
+ROUNDING = 1e-8
+"""What may be added to or taken from the values of a window by adding up as many as it can have."""
+
+
+def as_far(shape: Shape, low: float, high: float) -> tuple[float, float]:
+    """Of numbers that are themselves values of the window."""
+    return low, high
+
+
+def about_as_far(shape: Shape, low: float, high: float) -> tuple[float, float]:
+    """Of numbers between values of the window that are worked out, with rounding."""
+    spare = ROUNDING * max(abs(low), abs(high))
+    return low - spare, high + spare

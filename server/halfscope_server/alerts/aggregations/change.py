@@ -44,4 +44,5 @@ AGGREGATION = Aggregation(
     title="change",
     text="The newest value less the oldest of the window, once the window is full.",
     make=Change,
+    reach=lambda shape, low, high: (low - high, high - low),
 )

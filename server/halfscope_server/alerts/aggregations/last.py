@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from halfscope_server.alerts.aggregations.base import Aggregation, Floats, Ints, Shape
+from halfscope_server.alerts.aggregations.base import Aggregation, Floats, Ints, Shape, as_far
 
 
 class Last:
@@ -32,4 +32,5 @@ AGGREGATION = Aggregation(
     make=Last,
     needs_window=False,
     for_layers=True,
+    reach=as_far,
 )

@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 
-from halfscope_server.alerts.aggregations.base import Aggregation
+from halfscope_server.alerts.aggregations.base import Aggregation, as_far
 from halfscope_server.alerts.aggregations.extremes import Extreme
 
 AGGREGATION = Aggregation(
@@ -15,5 +15,6 @@ AGGREGATION = Aggregation(
     text="The largest value of the window.",
     make=functools.partial(Extreme, ufunc=np.maximum, identity=-np.inf),
     for_layers=True,
+    reach=as_far,
     early="above",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfscope_server.alerts.aggregations.base import Aggregation
+from halfscope_server.alerts.aggregations.base import Aggregation, about_as_far
 from halfscope_server.alerts.aggregations.sums import Mean
 
 AGGREGATION = Aggregation(
@@ -11,4 +11,5 @@ AGGREGATION = Aggregation(
     text="The mean of the window's values, once the window is full.",
     make=Mean,
     for_layers=True,
+    reach=about_as_far,
 )

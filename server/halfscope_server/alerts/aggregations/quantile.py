@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from halfscope_server.alerts.aggregations.base import Aggregation, Floats, Ints, Shape
+from halfscope_server.alerts.aggregations.base import Aggregation, Floats, Ints, Shape, about_as_far
 from halfscope_server.alerts.aggregations.window import Tail
 
 PARTS = 20
@@ -117,4 +117,5 @@ AGGREGATION = Aggregation(
     make=Quantile,
     argument="quantile",
     default_argument=0.5,
+    reach=about_as_far,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halfscope_server.alerts.aggregations.base import Aggregation
-from halfscope_server.alerts.aggregations.sums import Total
+from halfscope_server.alerts.aggregations.sums import Total, reach_of_sum
 
 AGGREGATION = Aggregation(
     id="sum",
@@ -11,4 +11,5 @@ AGGREGATION = Aggregation(
     text="The sum of the window's values.",
     make=Total,
     early="above",
+    reach=reach_of_sum,
 )

@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfscope_server.alerts.aggregations.base import Floats, Ints, Shape
+from halfscope_server.alerts.aggregations.base import ROUNDING, Floats, Ints, Shape
 from halfscope_server.alerts.aggregations.window import OnSliding, Sliding
+
+
+def reach_of_sum(shape: Shape, low: float, high: float) -> tuple[float, float]:
+    """A window of steps has no more values than steps; of one of seconds that is not known."""
+    most = np.inf if shape.by_time else shape.window * (1 + ROUNDING)
+    return (low * most if low < 0 else 0.0), (high * most if high > 0 else 0.0)
 
 
 class Total(OnSliding):

@@ -133,10 +133,10 @@ class Sliding:
             ]
         else:
             a, b = int(ends[0]), int(starts[-1])
-            whole = self._dense_blocks if key_N[b - 1] - key_N[a] == b - a - 1 else self._whole_blocks
+            has_all = key_N[b - 1] - key_N[a] == b - a - 1 and b - a == num_middle * self._window
             parts = [
                 self._within_block(int(blocks[0]), key_N[:a], value_NC[:a]),
-                whole(key_N[a:b], value_NC[a:b]),
+                (self._dense_blocks if has_all else self._whole_blocks)(key_N[a:b], value_NC[a:b]),
                 self._within_block(int(blocks[-1]), key_N[b:], value_NC[b:]),
             ]
         return np.concatenate(parts)
