@@ -46,3 +46,12 @@ def test_stacks_are_compared_one_by_one_and_nothing_to_compare_is_nan() -> None:
     np.testing.assert_array_equal(distance_bits(whole, whole), [0.0, np.nan, 0.0])
     assert np.isnan(distance_bits(whole[1], whole[1]))
     assert distance_bits(whole[:0], whole[:0]).shape == (0,)
+
+
+@settings(max_examples=30)
+@given(SIZES, SIZES, st.integers(-45, 25))
+def test_below_an_exponent_sizes_are_not_told_apart(one: Any, two: Any, above: int) -> None:
+    """As if every smaller element lay there."""
+    found = distance_bits(of_exponents(one), of_exponents(two), above)
+    expected = wasserstein_distance(np.maximum(one, above), np.maximum(two, above))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
