@@ -7,20 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 from halfscope_server import panels
-from halfscope_server.api.models import PanelFigure
 from halfscope_server.api.models import Table as TableModel
-from halfscope_server.panels.arrays import unpacked
 from halfscope_server.query import RunView, Views, Window
-from halfscope_server.query.window import MAX_POINTS
 from halfscope_server.store.store import Store
+
+from tests.helpers.figures import check_figure
 
 WriteRun = Callable[..., Any]
 
-CARTESIAN = {"scatter", "bar", "heatmap", "histogram", "box", "violin", "contour", "image"}
-"""Trace types of the bundle that the page loads."""
 EVIL = "<a href='javascript:alert(1)'>$x$ %{y} & co</a>"
 WINDOWS = [
     Window(),
@@ -111,67 +107,6 @@ def view_of(store: Store) -> RunView:
     return view
 
 
-def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """As the page lays a fill over a skeleton: nested objects merged, arrays replaced."""
-    result = dict(under)
-    for key, value in over.items():
-        old = result.get(key)
-        deep = isinstance(value, dict) and isinstance(old, dict) and "bdata" not in value
-        result[key] = merged(old, value) if deep else value
-    return result
-
-
-def numbers_of(trace: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Its numeric arrays."""
-    return {key: unpacked(trace[key]) for key in ("x", "y", "base", "width") if key in trace}
-
-
-def check_figure(figure: dict[str, Any], panel: panels.Panel, *, validate: bool = True) -> None:
-    """A served figure against the rules; whether plotly takes it whole costs most, and depends little on the window."""
-    PanelFigure.model_validate(figure)
-    json.dumps(figure, allow_nan=False)
-    skeleton, fill = figure["skeleton"], figure["fill"]
-    assert len(fill["data"]) == len(skeleton["data"])
-    traces = [merged(trace, patch) for trace, patch in zip(skeleton["data"], fill["data"], strict=True)]
-    layout = merged(skeleton["layout"], fill["layout"])
-    if validate:
-        emptied = {"x": [], "y": [], "z": [], "base": [], "width": [], "customdata": []}
-        drawn = [{**trace, **{key: value for key, value in emptied.items() if key in trace}} for trace in traces]
-        go.Figure(data=drawn, layout=layout)
-    for trace in traces:
-        assert trace["type"] in CARTESIAN
-        assert trace["meta"]["role"] in panels.theme()["light"]
-        assert "color" not in trace.get("line", {})
-        numbers = numbers_of(trace)
-        if trace["type"] == "heatmap":
-            check_grid(trace, numbers)
-        else:
-            assert len({array.size for array in numbers.values()}) == 1
-        assert all(len(trace["text"]) == numbers["x"].size for key in ("text",) if isinstance(trace.get(key), list))
-        for key, array in numbers.items():
-            assert array.size <= MAX_POINTS
-            # A line may break off; nothing else may be anything but a number.
-            breaks = [value is None for value in trace[key]] if isinstance(trace[key], list) else [False]
-            assert np.isfinite(array[~np.array(breaks)] if any(breaks) else array).all()
-    for name, axis in layout.items():
-        if name.startswith(("xaxis", "yaxis")) and axis.get("visible", True):
-            assert axis["title"]["text"], f"{panel.id}: {name} says what it counts"
-    assert panel.title in fill["label"]
-    assert "run " in fill["label"]
-
-
-def check_grid(trace: dict[str, Any], numbers: dict[str, np.ndarray]) -> None:
-    """A heatmap's cells against its axes, which hold the edges of columns, and centers or edges of rows."""
-    cells = unpacked(trace["z"])
-    if not cells.size:
-        assert trace.get("visible") is False
-        return
-    assert numbers["x"].size == cells.shape[1] + 1
-    assert numbers["y"].size - cells.shape[0] in (0, 1)
-    assert (np.diff(numbers["x"]) > 0).all()
-    assert not np.isinf(cells).any()
-
-
 def test_every_panel_keeps_to_the_contract_on_every_run(filled_run: RunView) -> None:
     """Types, sizes, finite arrays, roles, axes, labels and tables, in every window."""
     found = panels.for_run(filled_run)
@@ -182,7 +117,7 @@ def test_every_panel_keeps_to_the_contract_on_every_run(filled_run: RunView) -> 
     assert {panel.id for panel in panels.discover()} <= {panel.id for panel in found}
     for panel in found:
         for window in windows:
-            check_figure(panels.figure(filled_run, panel, window), panel, validate=window is WINDOWS[0])
+            check_figure(panels.figure(filled_run, panel, window), validate=window is WINDOWS[0])
         table = panels.table(filled_run, panel, Window())
         TableModel(columns=table.columns, rows=table.rows, note=table.note)
         assert all(len(row) == len(table.columns) for row in table.rows)
@@ -198,7 +133,7 @@ def test_a_run_without_a_step_has_panels_that_say_so(lite: Store, write_run: Wri
     view = view_of(lite)
     for panel in panels.for_run(view):
         figure = panels.figure(view, panel, Window())
-        check_figure(figure, panel)
+        check_figure(figure)
         assert figure["fill"]["empty"]
         assert panels.table(view, panel, Window()).rows == []
 

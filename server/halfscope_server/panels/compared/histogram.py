@@ -101,6 +101,7 @@ class HistogramPanel:
             "showlegend": True,
             "xaxis": {"title": {"text": "size of |gradient|"}, "domain": [0, 0.8], "anchor": "y2", "zeroline": False},
             "xaxis2": {
+                "title": {"text": "apart"},
                 "domain": [0.86, 1.0],
                 "anchor": "y3",
                 "tickmode": "array",
@@ -112,7 +113,14 @@ class HistogramPanel:
             },
             "yaxis": {"title": {"text": "share of elements (%)"}, "domain": [0.4, 1.0], "zeroline": False},
             "yaxis2": {"title": {"text": "against A (points)"}, "domain": [0, 0.3], "zeroline": True},
-            "yaxis3": {"anchor": "x2", "side": "right", "domain": [0, 1.0], "range": [0, 105], "zeroline": False},
+            "yaxis3": {
+                "title": {"text": "%"},
+                "anchor": "x2",
+                "side": "right",
+                "domain": [0, 1.0],
+                "range": [0, 105],
+                "zeroline": False,
+            },
         }
         return traces.figure(found, layout)
 
@@ -136,7 +144,7 @@ class HistogramPanel:
                 "shapes": _limits(there, low, high),
                 "annotations": _limit_notes(there, low, high),
             },
-            label=f"{self.title} of {name}, {', '.join(steps)}: {', '.join(words)}",
+            label=f"{self.title} of {name} in {plural(len(there), 'run')}, {', '.join(steps)}: {', '.join(words)}",
             headline=f"{name} · {' · '.join(words)}",
             first_step=min(one.steps.first_step for one in there),
             last_step=max(one.steps.last_step for one in there),

@@ -191,7 +191,7 @@ class OverlayPanel:
         lines = [one.line for one in drawn if one.line is not None]
         ends = [end for line in lines for end in (line.minimum, line.maximum) if end is not None]
         if self.scale == "exponent":
-            return _exponent_axis(lines)
+            return _exponent_axis(lines, self.y_title)
         unit = axes.axis_unit(
             next((self._unit(one) for one in drawn if one.series), ""), max(map(abs, ends), default=0.0)
         )
@@ -266,13 +266,14 @@ class _YAxis:
         return float(np.log10(drawn[0])) if self.is_log else float(drawn[0])
 
 
-def _exponent_axis(lines: list[Line]) -> _YAxis:
+def _exponent_axis(lines: list[Line], title: str) -> _YAxis:
+    titled = {"title": {"text": f"{title} (power of two)"}}
     found = [line.curve.value[line.curve.value > 0] for line in lines]
     values = np.concatenate(found) if found else np.empty(0)
     if not values.size:
-        return _YAxis(layout={"range": [0, 1], "showticklabels": False}, hover="", is_exponent=True)
+        return _YAxis(layout={**titled, "range": [0, 1], "showticklabels": False}, hover="", is_exponent=True)
     ticks = axes.scale_ticks(float(np.log2(values.min())), float(np.log2(values.max())))
-    return _YAxis(layout={**ticks, "showticklabels": True}, hover="2 to the %{y:.4~g}", is_exponent=True)
+    return _YAxis(layout={**titled, **ticks, "showticklabels": True}, hover="2 to the %{y:.4~g}", is_exponent=True)
 
 
 def _least_positive(line: Line) -> float | None:

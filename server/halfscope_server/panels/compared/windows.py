@@ -82,15 +82,16 @@ class MemberWindow:
             why = has_none(member.letter, layer) if own is None else places.no_axis(comparison) or "No step yet."
             return nothing(self.title, comparison, READ_OUT + 1, why)
         filled = WINDOW.fill(view, _of_member(comparison, self.place, window, own))
+        label = f"{self.title}: {filled.label}"
         if filled.empty:
-            return filled
+            return replace(filled, label=label)
         layout = {**filled.layout, "xaxis": places.x_axis(comparison, window, ends)}
         low, high = _reach(comparison, window, layer)
         layout["yaxis"] = {**layout["yaxis"], "range": [low, high], **exponent_ticks(low, high, MOST_TICKS)}
         data = filled.data
         if comparison.options.align != "attempts":
             data = [_moved(trace, along) for trace in data]
-        return replace(filled, data=data, layout=layout, headline=f"{member.name} · {filled.headline}")
+        return replace(filled, data=data, layout=layout, label=label, headline=f"{member.name} · {filled.headline}")
 
 
 def _of_member(comparison: Comparison, place: int, window: Window, own: str) -> Window:
