@@ -61,7 +61,7 @@ def is_compiled(models: Iterable[torch.nn.Module]) -> bool:
             if isinstance(module, optimized) or getattr(module, "_compiled_call_impl", None) is not None:
                 return True
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-    return bool(counters) and counters["stats"]["unique_graphs"] > 0
+    return counters is not None and bool(counters["stats"]["unique_graphs"])
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:

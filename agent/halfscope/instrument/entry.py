@@ -225,7 +225,7 @@ def _start(
     for key in keys:
         _active[key] = run
     guard.wrap("facts", facts.started)(settings.start_step, demo="demo" in settings.tags)
-    guard.wrap("fingerprint of the weights", facts.weights)()
+    guard.wrap("fingerprint of the weights", facts.weights)(watcher.rings)
     guard.wrap("hooks", watcher.attach)()
     exits.register(run)
     if settings.mode == "online":

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from halfscope.instrument import conditions, environment, precision
+from halfscope.instrument.device import Slot
 from halfscope.instrument.records import Tells
+from halfscope.instrument.rings import Rings
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler, describe_scaler
-from halfscope.probes import memory
-from halfscope.probes.fingerprint import fingerprint
+from halfscope.probes import fingerprint, memory
 
 MAX_NAMES_TOLD = 32
 
@@ -47,6 +48,8 @@ class FactTeller:
         self._recorder, self._models, self._names = recorder, models, names
         self._optimizers, self._scalers, self._all_scalers = optimizers, list(scalers), dict(all_scalers)
         self._points: dict[str, tuple[str, str]] = {}
+        self._fingerprints: list[tuple[fingerprint.Part, list[float] | Slot]] = []
+        """Of the weights, on their way."""
 
     def started(self, step: int, *, demo: bool) -> None:
         """What is known before the first step."""
@@ -71,15 +74,25 @@ class FactTeller:
         self._recorder.event("run_started", step)
         self._half_parameters(step)
 
-    def weights(self) -> None:
-        """What tells the weights that the training starts from."""
+    def weights(self, rings: Rings) -> None:
+        """What tells the weights that the training starts from; on a device it is told with the first attempt."""
         unique = {id(p): p for model in self._models.values() for p in model.parameters()}
-        if any(parameter.is_cuda for parameter in unique.values()) and torch.cuda.is_current_stream_capturing():
-            return
         in_order = sorted(unique, key=lambda key: self._names.get(key, ""))  # not as modules happen to be registered
-        found = fingerprint([unique[key] for key in in_order])
-        if found:
-            self._recorder.facts({"weights": found})
+        for part in fingerprint.capture([unique[key] for key in in_order]):
+            on_host = rings.on_host(part.numbers)
+            numbers = part.numbers.tolist() if on_host else rings.put(part.numbers)
+            if numbers is None:
+                return  # a device that delivers nothing
+            self._fingerprints.append((part, numbers))
+        if not rings.used:
+            self.arrived()
+
+    def arrived(self) -> None:
+        """The values of an attempt are on the host: those that came before it, too."""
+        if self._fingerprints:
+            parts = [(part, found.read() if isinstance(found, Slot) else found) for part, found in self._fingerprints]
+            self._fingerprints.clear()
+            self._recorder.facts({"weights": fingerprint.joined(parts)})
 
     def scalers(self) -> None:
         """Settings of all scalers as they are now."""

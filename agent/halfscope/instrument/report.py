@@ -54,6 +54,7 @@ class Reporter:
         self._tell_inputs = guard.wrap("inputs", InputTeller(recorder).tell)
         self._write_frames = guard.wrap("sketches", FrameWriter(recorder, sketches).write)
         self._memory_values = guard.wrap("memory", self._rows.memory_values)
+        self._tell_weights = guard.wrap("fingerprint of the weights", facts.arrived)
         self._other_load = guard.wrap("other load", OtherLoad().cores)
         self._training_bytes = guard.wrap("memory", facts.memory)
         self._memory_read_ns = -math.inf
@@ -103,6 +104,7 @@ class Reporter:
             late = attempt.pending
             if late:
                 resolve(attempt)
+                self._tell_weights()
             if attempt.judged:
                 judge.loss(attempt)
             else:

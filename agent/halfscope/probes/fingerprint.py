@@ -1,16 +1,17 @@
-"""What tells the weights of one run from those of another: a sum, and digests of the values.
+"""What tells the weights of one run from those of another: sums, and digests of the values.
 
-Of each parameter a few elements are looked at. Waits for the device: it is asked once, before the training begins.
-Invariant: equal weights have equal fingerprints, whatever device they lie on and whatever wraps their model.
+Of each parameter a few elements are looked at. On a device that is queued and read later, as everything there.
+Changes no tensor and no state of autograd. Invariant: equal weights have equal digests, whatever device they lie on and
+whatever wraps their model; sums of them differ by rounding alone.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
 from typing import Any
 
-import numpy as np
 import torch
 
 from halfscope.probes.stored import no_grad
@@ -18,52 +19,75 @@ from halfscope.probes.strided import sampled
 
 MOST_ELEMENTS = 1024
 """Of one parameter. Evenly strided ones: of a network's first and last rows alike."""
-DIGEST_BYTES = 8
+_STORED = (None, torch.float16, torch.bfloat16)
+"""What values are rounded to before a digest is formed of them."""
+_GOLDEN, _MIX_1, _MIX_2 = (
+    number - (1 << 64) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
+"""Of SplitMix64, as signed numbers."""
+_HALF = (1 << 32) - 1
 
 
-def fingerprint(parameters: Sequence[torch.Tensor]) -> dict[str, Any]:
-    """The fingerprint of parameters in their order; empty where none has values that can be looked at.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Parameters that follow each other on one device."""
+
+    numbers: torch.Tensor
+    """float64 on that device: sum, sum of magnitudes, and of each digest its lower and upper half."""
+    num_tensors: int
+    num_elements: int
+
+
+def capture(parameters: Sequence[torch.Tensor]) -> list[Part]:
+    """Looks at parameters in their order; launches kernels and reads nothing."""
+    with no_grad():
+        picked = [sampled(parameter, MOST_ELEMENTS, may_wait=False) for parameter in parameters]
+        parts: list[Part] = []
+        start = 0
+        for _, group in groupby((each for each in picked if each is not None), key=lambda each: each.device):
+            # FP8 is not promoted with others.
+            wide = [each.float() if each.element_size() == 1 else each for each in group]
+            values = torch.cat(wide).double()
+            parts.append(Part(_numbers(values, start), len(wide), values.numel()))
+            start += values.numel()
+        return parts
+
+
+def joined(parts: Sequence[tuple[Part, Sequence[float]]]) -> dict[str, Any]:
+    """The fingerprint, of parts and their numbers as they arrived on the host; empty where there are none.
 
     Keys: `sum` and `sum_abs` in float64, `num_tensors` and `num_elements` looked at, `digest` of the values, and
     `digest_float16` and `digest_bfloat16` of the values rounded to those: weights that are stored in half precision
     agree with the FP32 ones that they were made from in one of these alone.
     """
-    with no_grad():
-        parts = [
-            part for parameter in parameters if (part := sampled(parameter, MOST_ELEMENTS, may_wait=True)) is not None
-        ]
-        if not parts:
-            return {}
-        values = _on_host(parts)
-        rounded = {name: torch.from_numpy(values).to(dtype) for name, dtype in _NARROW.items()}
+    if not parts:
+        return {}
+    total, total_abs, *halves = (sum(numbers) for numbers in zip(*(found for _, found in parts), strict=True))
+    digests = [int(low) + (int(high) << 32) & (1 << 64) - 1 for low, high in list(pairwise(halves))[::2]]
+    names = ["digest" if dtype is None else "digest_" + str(dtype).removeprefix("torch.") for dtype in _STORED]
     return {
-        "sum": float(values.sum()),
-        "sum_abs": float(np.abs(values).sum()),
-        "num_tensors": len(parts),
-        "num_elements": len(values),
-        "digest": _digest(values),
-        **{f"digest_{name}": _digest(narrow.double().numpy()) for name, narrow in rounded.items()},
+        "sum": total,
+        "sum_abs": total_abs,
+        "num_tensors": sum(part.num_tensors for part, _ in parts),
+        "num_elements": sum(part.num_elements for part, _ in parts),
+        **{name: f"{digest:016x}" for name, digest in zip(names, digests, strict=True)},
     }
 
 
-_NARROW = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+def _numbers(values: torch.Tensor, start: int) -> torch.Tensor:
+    numbers = [values.sum(), values.abs().sum()]
+    place = torch.arange(start, start + values.numel(), device=values.device)
+    for dtype in _STORED:
+        rounded = values if dtype is None else values.to(dtype).double()
+        digest = _digest(rounded, place)
+        numbers += [(digest & _HALF).double(), (digest >> 32 & _HALF).double()]
+    return torch.stack(numbers)
 
 
-def _on_host(parts: Sequence[torch.Tensor]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """As float64, in order; what lies on one device comes over together."""
-    by_device: dict[torch.device, list[int]] = {}
-    for at, part in enumerate(parts):
-        by_device.setdefault(part.device, []).append(at)
-    found: dict[int, torch.Tensor] = {}
-    for places in by_device.values():
-        # FP8 is not promoted with others, and a device may lack float64.
-        wide = [parts[at].float() if parts[at].element_size() == 1 else parts[at] for at in places]
-        joined = torch.cat(wide).cpu().double()
-        found.update(zip(places, joined.split([len(part) for part in wide]), strict=True))
-    return torch.cat([found[at] for at in range(len(parts))]).numpy()
-
-
-def _digest(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
+def _digest(values: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    """A sum of whole numbers, each mixed of an element's bits and its place: exact in any order, on any device."""
     # A NaN may have any payload, and zero a sign: neither tells weights apart.
-    plain = np.where(np.isnan(values), np.nan, values) + 0.0
-    return hashlib.blake2b(plain.astype("<f8").tobytes(), digest_size=DIGEST_BYTES).hexdigest()
+    mixed = values.masked_fill(values.isnan(), float("nan")).add_(0.0).view(torch.int64) + place * _GOLDEN
+    mixed = (mixed ^ (mixed >> 30)) * _MIX_1
+    mixed = (mixed ^ (mixed >> 27)) * _MIX_2
+    return (mixed ^ (mixed >> 31)).sum()

@@ -7,12 +7,13 @@ that two tensors of one shape, or one tensor at two times, are looked at in the 
 from __future__ import annotations
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from halfscope.probes.stored import problem_of, stored_elements
 
 
 def sampled(tensor: torch.Tensor, most: int, *, may_wait: bool) -> torch.Tensor | None:
-    """At most `most` elements as a flat view where the tensor's own memory can be looked at, else a copy.
+    """At most `most` elements: a view where the tensor lies dense in memory, else a copy. Call it without gradients.
 
     Args:
         may_wait: for a device, where there is no other way.
@@ -20,12 +21,17 @@ def sampled(tensor: torch.Tensor, most: int, *, may_wait: bool) -> torch.Tensor 
     Returns:
         None where there are no floating-point elements to look at.
     """
-    plain = stored_elements(tensor, may_wait=may_wait) if problem_of(tensor) is None else None
+    if is_lazy(tensor) or problem_of(tensor) is not None:
+        return None
+    plain = stored_elements(tensor, may_wait=may_wait)
     if plain is None or not plain[0].numel():
         return None
-    return plain[0][:: stride(plain[0].numel(), most)]
+    return every(plain[0], most)
 
 
-def stride(count: int, most: int) -> int:
-    """How far apart at most `most` evenly strided elements of `count` lie."""
-    return -(-count // most)
+def every(flat: torch.Tensor, most: int) -> torch.Tensor:
+    """At most `most` evenly strided elements of a tensor that lies dense in memory, in the order of that memory."""
+    count = flat.numel()
+    step = -(-count // most)
+    # Not by an index: that asks for the device's support even where tensors are only named after it.
+    return flat.as_strided((-(-count // step),), (step,))

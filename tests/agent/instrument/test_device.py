@@ -300,6 +300,7 @@ def test_late_values_give_the_same_record(watching: Any, net: Net, as_device: No
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, **({"fused": True} if kind == "fused" else {}))
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=8)
     run = watching(model, optimizer, scaler)
+    total = math.fsum(element for parameter in model.parameters() for element in parameter.flatten().tolist())
     scales, nexts, trackers, skipped, norms, handed, applied = [], [], [], [], [], {}, []
     for step in range(60):
         optimizer.zero_grad()
@@ -342,6 +343,7 @@ def test_late_values_give_the_same_record(watching: Any, net: Net, as_device: No
         (step, ["2.weight"]) for step in (7, 20, 21, 22, 50)
     ]
     assert {event.step for event in recorded.kinds("scale_backoff")} == {7, 20, 21, 22, 50}
+    assert recorded.facts["weights"]["sum"] == pytest.approx(total, rel=1e-12)  # as they were at `watch`
 
 
 def test_kernels_read_what_stock_operations_would(watching: Any, net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
