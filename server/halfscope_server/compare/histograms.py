@@ -38,6 +38,9 @@ class Ends:
     compute in FP16, or the baseline does too."""
     near_floor_share: Floats
     """Of the member's nonzero elements those below FP16's smallest normal number; NaN where it computes otherwise."""
+    baseline: Sketch
+    """A stack of [L]."""
+    member: Sketch
 
 
 def at_the_end(pairs: Pairs, above: Floats) -> Ends:
@@ -48,11 +51,25 @@ def at_the_end(pairs: Pairs, above: Floats) -> Ends:
     """
     width = max(1, SKETCHES_AT_ONCE // max(1, pairs.rows[pairs.tail].size))
     parts = [_ends(pairs, above, slice(first, first + width)) for first in range(0, len(pairs.names), width)]
-    names = ("distance_bits", "noise_bits", "would_flush_share", "near_floor_share")
-    return Ends(**{name: np.concatenate([part[name] for part in parts] or [np.empty(0)]) for name in names})
+    parts = parts or [nothing()]
+    arrays = ("distance_bits", "noise_bits", "would_flush_share", "near_floor_share")
+    return Ends(
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays},
+        baseline=concatenate([part.baseline for part in parts]),
+        member=concatenate([part.member for part in parts]),
+    )
 
 
-def _ends(pairs: Pairs, above: Floats, part: slice) -> dict[str, Floats]:
+def nothing() -> Ends:
+    """Of no layer."""
+    none, no_sketch = np.empty(0), Sketch.empty((0,))
+    return Ends(
+        distance_bits=none, noise_bits=none, would_flush_share=none, near_floor_share=none, baseline=no_sketch,
+        member=no_sketch,
+    )  # fmt: skip
+
+
+def _ends(pairs: Pairs, above: Floats, part: slice) -> Ends:
     rows, baseline_rows, limit = pairs.rows[pairs.tail], pairs.baseline_rows[pairs.tail], above[part]
     one = read(pairs.baseline, pairs.baseline_frames, pairs.baseline_columns[part], baseline_rows)
     two = read(pairs.member, pairs.frames, pairs.columns[part], rows)
@@ -65,12 +82,15 @@ def _ends(pairs: Pairs, above: Floats, part: slice) -> dict[str, Floats]:
         near = share(two.below(-14, scale).sum(axis=0), two.nonzero.sum(axis=0))
         if not computes_in_fp16(pairs.baseline, pairs.baseline_frames.table):
             flushed = share(one.flushed(scale).sum(axis=0), one.nonzero.sum(axis=0))
-    return {
-        "distance_bits": distance_bits(one.merged(0), two.merged(0), limit),
-        "noise_bits": np.fmax(*noise),
-        "would_flush_share": flushed,
-        "near_floor_share": near,
-    }
+    baseline, member = one.merged(0), two.merged(0)
+    return Ends(
+        distance_bits=distance_bits(baseline, member, limit),
+        noise_bits=np.fmax(*noise),
+        would_flush_share=flushed,
+        near_floor_share=near,
+        baseline=baseline,
+        member=member,
+    )
 
 
 def frame_by_frame(pairs: Pairs, layers: Ints, above: Floats) -> tuple[Floats, Floats]:

@@ -78,7 +78,7 @@ def _nothing(view: RunView, reason: str, pairs: Pairs | None = None) -> Numerics
 
 def _member(comparison: Comparison, index: int) -> Numerics:
     view = comparison.views[index]
-    measured = _measure(comparison, 0, index)
+    measured = side_by_side(comparison, index)
     pairs = measured.pairs if measured else None
     reason = _missing(comparison.baseline, view, pairs)
     if measured is None or pairs is None or reason:
@@ -126,8 +126,8 @@ class Measured:
 
     pairs: Pairs
     zeros: Floats
-    """[P, L] excess of the member's zeros over the baseline's, as a share of what is not zero in both; negative where it
-    has fewer. NaN: not comparable in this frame."""
+    """[P, L] excess of the member's zeros over the baseline's, as a share of what is not zero in both; negative where
+    it has fewer. NaN: not comparable in this frame."""
     norm_bits: Floats
     """[P, L] log2 of the member's norm over the baseline's."""
     above: Floats
@@ -142,10 +142,11 @@ class Measured:
     """[L] of the member, at the end."""
 
 
-def _measure(comparison: Comparison, one: int, other: int) -> Measured | None:
-    """Of any two members; computed once for as long as neither has new data."""
+def side_by_side(comparison: Comparison, index: int, baseline: int = 0) -> Measured | None:
+    """Of a member and the baseline, or of any two; computed once for as long as neither has new data. None where one
+    of them declared no layer."""
     align = comparison.options.align
-    views = comparison.views[one], comparison.views[other]
+    views = comparison.views[baseline], comparison.views[index]
     key = ("numerics", views[1].run_id, tuple(sorted(views[1].versions.items())), align)
     return views[0].memo(key, lambda: _measured(*views, align))
 
@@ -220,7 +221,7 @@ def _empty(pairs: Pairs) -> Measured:
         norm_bits=nowhere,
         nonfinite=np.empty((0, 0), np.bool_),
         above=nowhere,
-        ends=histograms.Ends(distance_bits=none, noise_bits=none, would_flush_share=none, near_floor_share=none),
+        ends=histograms.nothing(),
         zero_shares=(none, none),
         norm_ratio=none,
         underflow=none,
@@ -314,7 +315,7 @@ def _repeats(comparison: Comparison, index: int, names: Sequence[str]) -> _Noise
     for one in range(len(groups)):
         for other in range(one + 1, len(groups)):
             if groups[one] == groups[other] and groups[one] in (groups[0], groups[index]):
-                _add_noise(noise, names, _measure(comparison, one, other))
+                _add_noise(noise, names, side_by_side(comparison, other, one))
     return noise
 
 

@@ -1,0 +1,50 @@
+"""Why a member is likely worse than the baseline: mechanisms, each with its evidence.
+
+A module of this folder with a `REASON` is one; add a file and it appears, tested by the contract tests. Must not import
+plotly. Invariant: what the baseline does as much as the member is no reason for a difference between them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from typing import TYPE_CHECKING
+
+from halfscope_server.compare.reasons.base import Mechanism
+from halfscope_server.compare.types import Reason
+
+if TYPE_CHECKING:
+    from halfscope_server.compare.comparison import Comparison
+
+
+@cache
+def mechanisms() -> tuple[Mechanism, ...]:
+    """Every one, by id.
+
+    Raises:
+        ValueError: two files hold one id.
+    """
+    found: dict[str, Mechanism] = {}
+    for module in pkgutil.iter_modules(__path__):
+        mechanism = getattr(importlib.import_module(f"{__name__}.{module.name}"), "REASON", None)
+        if mechanism is None:
+            continue
+        if mechanism.id in found:
+            raise ValueError(f"reason {mechanism.id!r} stands in two files of {__name__}; keep one of them")
+        found[mechanism.id] = mechanism
+    return tuple(found[key] for key in sorted(found))
+
+
+def find(comparison: Comparison, index: int) -> list[Reason]:
+    """What speaks for a member being worse, the weightiest first.
+
+    Args:
+        index: the member's place, 1 or more.
+    """
+
+    def look() -> list[Reason]:
+        found = [reason for mechanism in mechanisms() for reason in mechanism.find(comparison, index)]
+        return sorted(found, key=lambda reason: -reason.score)
+
+    return comparison.memo(("reasons", index), look)

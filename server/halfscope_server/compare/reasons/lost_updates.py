@@ -1,0 +1,43 @@
+"""Steps too small to move weights that are stored in half precision.
+
+Must not import the store's tables. Invariant: an update counts as lost only where it was measured on the stored weight.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from halfscope_server.compare.reasons.base import UPDATES, Mechanism
+from halfscope_server.compare.types import Reason
+from halfscope_server.query.format import integer, layer_words, plural, share
+
+if TYPE_CHECKING:
+    from halfscope_server.compare.comparison import Comparison
+
+
+def find(comparison: Comparison, index: int) -> list[Reason]:
+    """The layer that lost most of its updates, with how many others did."""
+    numerics = comparison.numerics[index]
+    lost = [layer for layer in numerics.layers if layer.what == "updates" and layer.lost_update_share is not None]
+    if not lost:
+        return []
+    first_step = min(layer.first_step for layer in lost if layer.first_step is not None)
+    first = [layer for layer in lost if layer.first_step == first_step]
+    worst = max(first, key=lambda layer: (layer.layer == numerics.first_layer, layer.lost_update_share or 0.0))
+    others = f", as {plural(len(lost) - 1, 'other layer')} did" if len(lost) > 1 else ""
+    return [
+        Reason(
+            id="lost_updates",
+            text=f"{layer_words(worst.layer)} lost {share(worst.lost_update_share)} of its updates, too small to change"
+            f" the weights as they are stored, from step {integer(first_step)} on{others}",
+            layer=worst.layer,
+            step=first_step,
+            certainty="measured",
+            score=UPDATES + (worst.lost_update_share or 0.0),
+            advice="Keep FP32 master weights (autocast instead of model.bfloat16() or model.half()), or an optimizer"
+            " that rounds stochastically or keeps what was rounded off. A larger learning rate only moves the limit.",
+        )
+    ]
+
+
+REASON = Mechanism(id="lost_updates", find=find)

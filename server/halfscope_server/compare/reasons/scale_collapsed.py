@@ -1,0 +1,87 @@
+"""A loss scale that fell far below the level it had held, and did not come back.
+
+Must not import the store's tables. Invariant: a scale that settles from its start, that is set by hand, or that is low
+without having been higher, has not collapsed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from halfscope_server.compare.align import NoAxis, track
+from halfscope_server.compare.reasons.base import SCALE, Mechanism
+from halfscope_server.compare.reasons.skips import origin_of
+from halfscope_server.compare.types import Reason
+from halfscope_server.query.format import integer, layer_words, power_of_two
+from halfscope_server.query.view import ROLLUP_WIDTH, RunView
+
+if TYPE_CHECKING:
+    from halfscope_server.compare.comparison import Comparison
+
+HELD_STEPS = 50
+"""A scale has held a level that it was never below for so many steps in a row."""
+FALL_LOG2 = 6.0
+FLOOR_LOG2 = 4.0
+"""What practitioners call too low for any batch size; above it the scale follows gradients that grow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fall:
+    step: int
+    """The last at the level that it held."""
+    held: float
+    last: float
+
+
+def find(comparison: Comparison, index: int) -> list[Reason]:
+    """Where the member's scale has collapsed."""
+    view = comparison.views[index]
+    fall = view.memo("scale collapsed", lambda: _find(view))
+    if fall is None:
+        return []
+    lost = [layer for layer in comparison.numerics[index].layers if layer.what == "zeros"]
+    layer = origin_of(view, fall.step)
+    where = f", when gradients of {layer_words(layer)} overflowed" if layer else ""
+    return [
+        Reason(
+            id="scale_collapsed",
+            text=f"the loss scale fell from {power_of_two(fall.held)} to {power_of_two(fall.last)} from step"
+            f" {integer(fall.step)} on{where}, and has not come back",
+            layer=layer,
+            step=fall.step,
+            certainty="measured" if lost or fall.last < 1 else "likely",
+            score=SCALE + min(1.0, math.log2(fall.held / fall.last) / 64),
+            advice="Find what overflows: a batch with outliers, a layer whose gradients grow, a loss that is not"
+            " finite. Bad batches are better left out than answered by an ever smaller scale; a lower growth_interval brings it"
+            " back sooner.",
+        )
+    ]
+
+
+def _find(view: RunView) -> _Fall | None:
+    found = track(view, "amp.scale", "attempts")
+    if isinstance(found, NoAxis):
+        return None
+    known = (found.count > 0) & (found.minimum > 0)
+    step, low = found.step[known], np.log2(np.maximum(found.minimum[known], 2.0**-149))
+    if not step.size:
+        return None
+    width = HELD_STEPS if found.is_raw else 1  # else of 64 steps each
+    if step.size <= width:
+        return None
+    held = np.lib.stride_tricks.sliding_window_view(low, width).min(axis=1).max()
+    last = low[-1]
+    if held - last < FALL_LOG2 or last >= FLOOR_LOG2:
+        return None
+    at = int(np.flatnonzero(low >= held)[-1])
+    end = int(step[at + 1]) if found.is_raw else int(step[at]) + 2 * ROLLUP_WIDTH
+    if not ((view.skips.step >= step[at]) & (view.skips.step < end)).any():
+        return None  # it was set
+    return _Fall(step=int(step[at]), held=float(2.0**held), last=float(2.0**last))
+
+
+REASON = Mechanism(id="scale_collapsed", find=find)
