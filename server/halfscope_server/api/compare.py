@@ -31,6 +31,7 @@ from halfscope_server.compare.comparison import Comparison
 from halfscope_server.compare.types import Options, Report
 from halfscope_server.errors import NotFound
 from halfscope_server.panels import compared as panels
+from halfscope_server.panels.report import report_html
 from halfscope_server.query.partners import baseline_of, candidates
 from halfscope_server.query.states import precision_of, precision_role
 from halfscope_server.store.types import ComparisonRow, RunRow
@@ -60,6 +61,25 @@ Asked = Annotated[Comparison, Depends(of_query)]
 def compare(comparison: Asked) -> Response:
     """What two to eight runs are like beside each other: fairness, quality, cost, stability, numerics, a verdict."""
     return Response(orjson.dumps(comparison.report), media_type="application/json")
+
+
+@router.get("/compare/report.json", response_class=Response, responses=RUN_RESPONSES)
+def export_compare_json(comparison: Asked) -> Response:
+    """The report as a file."""
+    data = orjson.dumps(comparison.report, option=orjson.OPT_INDENT_2)
+    return Response(data, media_type="application/json", headers=_attachment(comparison, "json"))
+
+
+@router.get("/compare/report.html", response_class=Response, responses=RUN_RESPONSES)
+def export_compare_html(comparison: Asked) -> Response:
+    """The report with its figures and tables as one file that needs no network and no server."""
+    text = report_html(comparison, wall_clock_us())
+    return Response(text, media_type="text/html; charset=utf-8", headers=_attachment(comparison, "html"))
+
+
+def _attachment(comparison: Comparison, kind: str) -> dict[str, str]:
+    # As a file: opened in place, the page's own policy would forbid its scripts.
+    return {"Content-Disposition": f'attachment; filename="halfscope-{"-".join(comparison.key.split(",")[:2])}.{kind}"'}
 
 
 @router.get("/compare/panels", responses=RUN_RESPONSES)
