@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,8 +41,8 @@ class _Fall:
 def find(comparison: Comparison, index: int) -> list[Reason]:
     """Where the member's scale has collapsed."""
     view = comparison.views[index]
-    fall = view.memo("scale collapsed", lambda: _find(view))
-    if fall is None:
+    fall, before = (run.memo("scale collapsed", partial(_find, run)) for run in (view, comparison.baseline))
+    if fall is None or (before is not None and before.step <= fall.step):
         return []
     lost = [layer for layer in comparison.numerics[index].layers if layer.what == "zeros"]
     layer = origin_of(view, fall.step)
@@ -56,8 +57,8 @@ def find(comparison: Comparison, index: int) -> list[Reason]:
             certainty="measured" if lost or fall.last < 1 else "likely",
             score=SCALE + min(1.0, math.log2(fall.held / fall.last) / 64),
             advice="Find what overflows: a batch with outliers, a layer whose gradients grow, a loss that is not"
-            " finite. Bad batches are better left out than answered by an ever smaller scale; a lower growth_interval brings it"
-            " back sooner.",
+            " finite. Bad batches are better left out than answered by an ever smaller scale; a lower growth_interval"
+            " brings it back sooner.",
         )
     ]
 
@@ -66,7 +67,7 @@ def _find(view: RunView) -> _Fall | None:
     found = track(view, "amp.scale", "attempts")
     if isinstance(found, NoAxis):
         return None
-    known = (found.count > 0) & (found.minimum > 0)
+    known = (found.count > 0) & (found.minimum >= 0)
     step, low = found.step[known], np.log2(np.maximum(found.minimum[known], 2.0**-149))
     if not step.size:
         return None
