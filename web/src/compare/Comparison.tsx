@@ -52,6 +52,7 @@ export function Comparison({ chosen, saved }: ComparisonProps) {
       ...toWindow({ ...view, x: "step" }, CHART_PX[phone ? "phone" : "desktop"]),
       layer: layers.layer,
       gradient: view.gradient,
+      step: view.step,
     }),
     [view, phone, layers.layer],
   );

@@ -1,14 +1,17 @@
 /** The layers of one member against the baseline's, worst first; the chosen one's pictures beside them. */
 
 import { useRef, useState } from "react";
-import type { CompareReport, LayerDivergence, Numerics, PanelInfo } from "../api/types";
+import type { CompareReport, LayerDivergence, Member, Numerics, PanelInfo } from "../api/types";
 import { PanelCard, type PanelCardProps } from "../chart/PanelCard";
+import type { ChartPoint } from "../chart/Plot";
+import { StepReset } from "../layers/LayerCharts";
+import { setLayer, setStep } from "../layers/selection";
 import { formatCompact, formatCount, formatShare, MISSING, shortenMiddle } from "../lib/format";
 import { usePhone } from "../lib/hooks";
 import { useKeys } from "../lib/keys";
 import { useRowKeys } from "../lib/rows";
 import { Choice } from "../ui/choice";
-import { setComparedLayer, setMember, setOverlaid } from "./view";
+import { setMember, setOverlaid, setSeen } from "./view";
 import { formatRatio } from "./words";
 
 export interface LayerChoice {
@@ -41,16 +44,30 @@ interface LayersProps {
 
 const FEW_ROWS = 12;
 
+/** Charts that each show one member, told apart by its letter; all others show all. */
+const WINDOW_PREFIX = "compare-window-";
+
+function windowOf(member: Member | undefined): string {
+  return `${WINDOW_PREFIX}${member?.letter.toLowerCase()}`;
+}
+
 /** To where reasons lead. */
 export const LAYERS_ID = "compare-layers";
 
 export function Layers({ report, choice, isOverlaid, panels, shared }: LayersProps) {
   const { numerics, member, layer } = choice;
-  useKeys({ o: () => setOverlaid(!isOverlaid) });
+  const { gradient } = shared.window;
+  useKeys({ o: () => setOverlaid(!isOverlaid), u: () => setSeen(gradient !== "seen") });
   if (!numerics) return null;
   const others = report.members.slice(1);
   const chosen = numerics.layers.find((one) => one.layer === layer);
-  const shown = panels;
+  const own = report.members.find(({ run }) => run === member);
+  const shown = panels.filter(({ id }) =>
+    isOverlaid ? !id.startsWith(WINDOW_PREFIX) : [report.members[0], own].some((one) => id === windowOf(one)),
+  );
+  const pickStep = ({ x }: ChartPoint) => {
+    if (typeof x === "number") setStep(Math.max(0, Math.round(x)));
+  };
   return (
     <section id={LAYERS_ID} className="compare-layers" aria-label="Layers">
       <div className="compare-layers-head">
@@ -65,10 +82,18 @@ export function Layers({ report, choice, isOverlaid, panels, shared }: LayersPro
         )}
         {panels.length > 0 && (
           <Choice
-            label="Draw"
+            label="Runs"
             value={isOverlaid ? "overlay" : "side"}
             options={ARRANGEMENTS}
             onChange={(next) => setOverlaid(next === "overlay")}
+          />
+        )}
+        {panels.length > 0 && !isOverlaid && (
+          <Choice
+            label="Gradient"
+            value={gradient === "seen" ? "seen" : "true"}
+            options={GRADIENTS}
+            onChange={(next) => setSeen(next === "seen")}
           />
         )}
       </div>
@@ -80,7 +105,14 @@ export function Layers({ report, choice, isOverlaid, panels, shared }: LayersPro
             {chosen && <LayerNumbers divergence={chosen} />}
             <div className="grid">
               {shown.map((info) => (
-                <PanelCard key={info.id} {...shared} info={info} isStacked layer={layer} />
+                <PanelCard
+                  key={info.id}
+                  {...shared}
+                  info={info}
+                  isStacked
+                  {...(!isOverlaid && { onPick: pickStep })}
+                  actions={isOverlaid && <StepReset step={shared.window.step} />}
+                />
               ))}
             </div>
           </div>
@@ -93,6 +125,11 @@ export function Layers({ report, choice, isOverlaid, panels, shared }: LayersPro
 const ARRANGEMENTS = [
   { value: "side", text: "Side by side", title: "One chart for each run (o)" },
   { value: "overlay", text: "Overlay", title: "All runs in one chart (o)" },
+] as const;
+
+const GRADIENTS = [
+  { value: "true", text: "As it is", title: "Without the loss scale, as runs compare (u)" },
+  { value: "seen", text: "As FP16 sees it", title: "Times the loss scale (u)" },
 ] as const;
 
 function summaryOf({ reason, num_common, num_frames, interval, first_step, first_layer, ...only }: Numerics): string {
@@ -128,7 +165,7 @@ function LayerList({ numerics, layer }: { numerics: Numerics; layer: string }) {
               aria-pressed={one.layer === layer}
               title={one.layer}
               data-row
-              onClick={() => setComparedLayer(one.layer)}
+              onClick={() => setLayer(one.layer)}
             >
               <span className="mono worst-name">{shortenMiddle(one.layer, 30)}</span>
               <span className="mono divergence-bits">

@@ -1,12 +1,13 @@
 /** Why each run came out as it did: mechanisms with their evidence, what to do, and what all of it rests on. */
 
 import type { CompareReport, Reason, Verdict } from "../api/types";
+import { setLayer } from "../layers/selection";
 import { formatCount, shortenMiddle } from "../lib/format";
 import { Icon } from "../ui/icons";
 import { LAYERS_ID } from "./Layers";
 import { MemberName } from "./MemberChips";
 import { MarkWord } from "./NumberGrid";
-import { setComparedLayer, setMember } from "./view";
+import { setMember } from "./view";
 import { OUTCOMES } from "./words";
 
 export function Verdicts({ report }: { report: CompareReport }) {
@@ -49,7 +50,7 @@ function ReasonLine({ reason, run }: { reason: Reason; run: string }) {
   const { text, layer, step, certainty, advice } = reason;
   const open = () => {
     setMember(run);
-    if (layer) setComparedLayer(layer);
+    if (layer) setLayer(layer);
     document.getElementById(LAYERS_ID)?.scrollIntoView({ block: "start" });
   };
   return (

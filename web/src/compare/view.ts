@@ -80,12 +80,13 @@ export function setMember(member: string): void {
   setQuery({ member, layer: null });
 }
 
-export function setComparedLayer(layer: string): void {
-  setQuery({ layer });
-}
-
 export function setOverlaid(isOverlaid: boolean): void {
   setQuery({ o: isOverlaid ? "overlay" : null });
+}
+
+/** Gradients times the loss scale; runs of different scales compare without it. */
+export function setSeen(isSeen: boolean): void {
+  setQuery({ u: isSeen ? "seen" : null });
 }
 
 /** The present view of runs, as an address that needs nothing saved. */

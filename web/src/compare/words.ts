@@ -54,7 +54,9 @@ export function formatRatio(ratio: number): string {
 
 /** "+1.2%", "-0.3%". */
 export function formatChange(share: number): string {
-  return share === 0 ? "0%" : `${share > 0 ? "+" : "-"}${formatShare(Math.abs(share))}`;
+  const size = formatShare(Math.abs(share));
+  // Of what is less than can be written the side says nothing.
+  return share === 0 ? "0%" : size.startsWith("<") ? size : `${share > 0 ? "+" : "-"}${size}`;
 }
 
 /** Whether a ratio is on one side of 1 with its whole interval. */
@@ -99,7 +101,8 @@ function qualityRows(quality: readonly Quality[], metric: string): Row[] {
 
 function differenceWords({ difference, noise_share }: Quality): string {
   if (!difference) return "";
-  const noise = noise_share == null ? "" : `, noise ±${formatShare(noise_share)}`;
+  const size = noise_share == null ? "" : formatShare(noise_share);
+  const noise = size === "" ? "" : `, noise ${size.startsWith("<") ? "" : "±"}${size}`;
   return `${formatChange(difference.value)}${noise}`;
 }
 

@@ -144,7 +144,7 @@ function rowName(y: ChartPoint["y"], rows: string[]): string | null {
   return rows[Math.round(y)] ?? null;
 }
 
-function StepReset({ step }: { step: number | null }) {
+export function StepReset({ step }: { step: number | null }) {
   if (step === null) return <span className="muted panel-note">newest step</span>;
   return (
     <button type="button" className="link-button" onClick={() => setStep(null)}>

@@ -100,6 +100,7 @@ export const SHORTCUTS: { title: string; keys: [string, string][] }[] = [
     keys: [
       ["b", "Make the run in focus, else the one looked at, the baseline"],
       ["o", "Layer: side by side, or one over the other"],
+      ["u", "Layer: gradient as it is, or as FP16 sees it"],
       ["j k", "Next layer, layer before"],
       ["0", "Show all steps"],
     ],

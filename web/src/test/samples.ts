@@ -1,6 +1,6 @@
 /** Typed samples for unit tests: small, complete values of the API's shapes. Nothing outside of tests may import this. */
 
-import type { EventItem, LayerNode, PanelFigure, RunSummary, Strip } from "../api/types";
+import type { CompareReport, EventItem, LayerNode, PanelFigure, RunSummary, Strip } from "../api/types";
 
 export function bytes(...values: number[]): string {
   return btoa(String.fromCharCode(...values));
@@ -126,6 +126,107 @@ export function makeEvent(changes: Partial<EventItem> = {}): EventItem {
     attempt: 0,
     where: [],
     details: {},
+    ...changes,
+  };
+}
+
+/** Two runs, of which the second ends 20% higher. */
+export function makeReport(changes: Partial<CompareReport> = {}): CompareReport {
+  const runs = ["a", "b"] as const;
+  return {
+    key: "a,b",
+    options: { metric: "loss", align: "attempts", tolerance_share: 0.005 },
+    members: runs.map((run, at) => ({
+      run,
+      name: `run ${run}`,
+      project: "demo",
+      letter: run.toUpperCase(),
+      precision: at === 0 ? "FP32" : "FP16-AMP",
+      precision_role: at === 0 ? "fp32" : "fp16",
+      state: "finished",
+      last_step: 99,
+      group: at,
+      config: {},
+    })),
+    metrics: ["loss"],
+    sentence: "B is worse",
+    outcome: "worse",
+    is_live: false,
+    fairness: {
+      items: [
+        {
+          id: "seed",
+          title: "Seed",
+          state: "different",
+          values: ["0", "1"],
+          states: ["same", "different"],
+          confounds: ["quality"],
+          text: "other seeds",
+          is_intended: false,
+        },
+      ],
+      num_same: 0,
+      num_different: 1,
+      num_unknown: 0,
+    },
+    quality: runs.map((run, at) => ({
+      run,
+      metric: "loss",
+      outcome: at === 0 ? "equal" : "worse",
+      lower_is_better: true,
+      final: { value: at === 0 ? 0.5 : 0.6, low: null, high: null, count: 20 },
+      final_words: "",
+      difference: at === 0 ? null : { value: 0.2, low: null, high: null, count: 20 },
+      first_x: at === 0 ? null : 40,
+      first_step: at === 0 ? null : 40,
+      noise: "tolerance",
+      noise_share: 0.005,
+      oscillation: null,
+      reason: "",
+    })),
+    cost: runs.map((run, at) => ({
+      run,
+      throughput: { value: 1000 * (at + 1), low: 990, high: 2010, count: 90 },
+      throughput_unit: "samples/s",
+      speedup: at === 0 ? null : { value: 2, low: 1.9, high: 2.1, count: 90 },
+      step_s: null,
+      step_spread: null,
+      warmup_steps: 0,
+      time_to_baseline_s: null,
+      baseline_time_s: null,
+      peak_memory_bytes: null,
+      memory_of: "process",
+      parameter_bytes: null,
+      gradient_bytes: null,
+      optimizer_state_bytes: null,
+      memory_ratio: null,
+      confounded_by: [],
+      because: [],
+    })),
+    stability: runs.map((run) => ({
+      run,
+      num_steps: 100,
+      skips: {},
+      nonfinite_caught: 0,
+      nonfinite_applied: 0,
+      longest_streak: 0,
+      scale_min: null,
+      scale_max: null,
+      scale_last: null,
+    })),
+    numerics: runs.map((run) => ({
+      run,
+      layers: [],
+      num_common: 0,
+      only_baseline: [],
+      only_member: [],
+      num_frames: 0,
+      interval: null,
+      first_step: null,
+      first_layer: "",
+      reason: "no step of both was sketched",
+    })),
+    verdicts: [],
     ...changes,
   };
 }
