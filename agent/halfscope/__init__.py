@@ -14,16 +14,31 @@ from halfscope._version import __version__
 
 if TYPE_CHECKING:
     from halfscope.alerts import Alert, StopTraining
+    from halfscope.comparing import CompareError, Comparison, compare
     from halfscope.instrument.entry import watch
     from halfscope.instrument.run import Run
     from halfscope.probes.sketches import sketch_of
     from halfscope.tensors import compare_tensors
 
-__all__ = ["Alert", "Run", "StopTraining", "__version__", "compare_tensors", "sketch_of", "watch"]
+__all__ = [
+    "Alert",
+    "CompareError",
+    "Comparison",
+    "Run",
+    "StopTraining",
+    "__version__",
+    "compare",
+    "compare_tensors",
+    "sketch_of",
+    "watch",
+]
 
 _HOMES = {
     "Alert": "halfscope.alerts",
     "StopTraining": "halfscope.alerts",
+    "CompareError": "halfscope.comparing",
+    "Comparison": "halfscope.comparing",
+    "compare": "halfscope.comparing",
     "watch": "halfscope.instrument.entry",
     "Run": "halfscope.instrument.run",
     "sketch_of": "halfscope.probes.sketches",

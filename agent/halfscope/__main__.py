@@ -1,7 +1,7 @@
 """The `halfscope` command.
 
-`run`, `sync`, `login` and `doctor` need nothing but the agent; every other command is the server package's, which is
-looked for only when one of them is asked for. Must not import torch. Invariant: without the server extra the agent's
+`run`, `sync`, `login`, `compare` and `doctor` need nothing but the agent; every other command is the server package's,
+which is looked for only when one of them is asked for. Must not import torch. Invariant: without the server extra the agent's
 commands work, and the others say in one line how to get it.
 """
 
@@ -112,10 +112,52 @@ def _parser() -> argparse.ArgumentParser:
     log_in.add_argument("--token-file", type=Path, help="file that holds the token; `-` for standard input")
     log_in.set_defaults(run=_log_in)
 
+    _describe_compare(
+        commands.add_parser(
+            "compare",
+            help="say how runs on the server compare, the first as the baseline",
+            description="Prints the verdict on two to eight runs with its reasons and limits.",
+        )
+    )
+
     examine = commands.add_parser("doctor", help="say what is there, what is wrong and how to mend it")
     examine.add_argument("--json", action="store_true", help="the findings as a JSON list")
     examine.set_defaults(run=_doctor)
     return parser
+
+
+def _describe_compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="id, beginning of one, or a name that only one run has")
+    parser.add_argument("--metric", default="loss", help="series that stands for quality (loss)")
+    parser.add_argument(
+        "--align",
+        default="attempts",
+        choices=["attempts", "applied", "samples", "tokens", "time"],
+        help="what one step of a run is set beside in another (attempts)",
+    )
+    parser.add_argument(
+        "--tolerance", type=float, default=0.005, help="relative difference that is never called one (0.005)"
+    )
+    parser.add_argument("--json", action="store_true", help="the whole report as JSON instead")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write the report as one HTML file")
+    parser.add_argument("--server", help="address of the server; by default the one that agents find")
+    parser.set_defaults(run=_compare)
+
+
+def _compare(parsed: argparse.Namespace) -> int:
+    from halfscope.comparing import CompareError, compare
+
+    try:
+        found = compare(
+            parsed.runs, metric=parsed.metric, align=parsed.align, tolerance=parsed.tolerance, server=parsed.server
+        )
+        if parsed.html is not None:
+            parsed.html.write_text(found.html, encoding="utf-8")
+    except (CompareError, ValueError, OSError) as error:
+        print(f"halfscope compare: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(found.report, indent=2) if parsed.json else found.text())
+    return 0
 
 
 def _log_in(parsed: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 TIMEOUT_S = 10.0
+MAX_BYTES = 1 << 20
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -57,19 +59,27 @@ def travels_in_clear(address: str) -> bool:
 
 def ask(address: str, path: str, token: str = "", *, timeout_s: float = TIMEOUT_S) -> Answer:
     """GET a JSON object; proxies and certificate authorities as the environment has them."""
-    request = Request(f"{address}{path}", headers={"Accept": "application/json"})
+    status, data, reason = fetch(address, path, token, timeout_s=timeout_s)
+    return Answer(status=status, body=_object(data), reason=reason)
+
+
+def fetch(
+    address: str, path: str, token: str = "", *, timeout_s: float = TIMEOUT_S, max_bytes: int = MAX_BYTES
+) -> tuple[int, bytes, str]:
+    """GET anything: HTTP status, or 0 where nobody answered; the body, cut at a limit; why nobody answered."""
+    request = Request(f"{address}{path}")
     if token:
         request.add_unredirected_header("Authorization", f"Bearer {token}")
     try:
         # A proxy of the environment leads out of this machine, and so not to a server on it.
         proxies = [ProxyHandler({})] if urlsplit(address).hostname in _LOOPBACK else []
         with build_opener(_NoRedirects, *proxies).open(request, timeout=timeout_s) as response:
-            return Answer(status=response.status, body=_object(response.read(1 << 20)), reason="")
+            return response.status, response.read(max_bytes), ""
     except HTTPError as error:
         with error:
-            return Answer(status=error.code, body=_object(error.read(1 << 16)), reason="")
-    except (URLError, OSError) as error:
-        return Answer(status=0, body={}, reason=str(getattr(error, "reason", error)))
+            return error.code, error.read(1 << 16), ""
+    except (URLError, HTTPException, OSError) as error:
+        return 0, b"", str(getattr(error, "reason", error)) or type(error).__name__
 
 
 def log_in(address: str, token: str, *, credentials: Path) -> str:
