@@ -1,8 +1,8 @@
 """The `halfscope` command.
 
 `run`, `sync`, `login`, `compare` and `doctor` need nothing but the agent; every other command is the server package's,
-which is looked for only when one of them is asked for. Must not import torch. Invariant: without the server extra the agent's
-commands work, and the others say in one line how to get it.
+which is looked for only when one of them is asked for. Must not import torch. Invariant: without the server extra the
+agent's commands work, and the others say in one line how to get it.
 """
 
 from __future__ import annotations
