@@ -28,7 +28,7 @@
     const palette = themes[dark.matches ? "dark" : "light"];
     for (const [id, figure] of Object.entries(figures)) {
       const { data, layout } = painted(figure, palette);
-      Plotly.react(document.getElementById(id), data, layout, { displaylogo: false, responsive: true });
+      Plotly.react(document.getElementById(id), data, layout, { displayModeBar: false, displaylogo: false, responsive: true });
     }
   }
 
