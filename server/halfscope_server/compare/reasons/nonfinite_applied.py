@@ -41,8 +41,8 @@ def find(comparison: Comparison, index: int) -> list[Reason]:
             certainty="measured",
             score=NONFINITE + 1.0,
             advice="Look at the batch and the layer of that step. A GradScaler withholds such steps (BF16 has none:"
-            " check the gradient norm before optimizer.step()); go on from a checkpoint before it, since weights, buffers"
-            " and optimizer state may hold NaN for good.",
+            " check the gradient norm before optimizer.step()); go on from a checkpoint before it, since weights,"
+            " buffers and optimizer state may hold NaN for good.",
         )
     ]
 
