@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 
 PAIRED_ZEROS_SHARE, NEAR_ZEROS_SHARE, OTHER_ZEROS_SHARE = 0.05, 0.1, 0.3
 """Excess of zeros that is tolerated: where FP16's floor is known to be near, with the same data and with other; and
-where it is not, since the units that a ReLU leaves off differ from seed to seed, in time between runs of one seed too."""
+where it is not, since the units that a ReLU leaves off differ from seed to seed, and in time within one seed."""
 NORM_BITS = 2.0
 DISTANCE_BITS = 1.5
 UPDATES_SHARE = 0.2
