@@ -300,19 +300,22 @@ def _letters(comparison: Comparison, drawn: list[Overlaid], axis: _YAxis) -> lis
         if curve is None or not curve.size or (y := axis.place(float(curve.value[-1]))) is None:
             continue
         x = float(places.placing(comparison, one.view)(curve.step[-1:], curve.time_us[-1:])[0])
-        notes.append(
-            {
-                "name": f"role:{look(one.member)[0]}",
-                "text": one.member.letter,
-                "x": x,
-                "y": y,
-                "xanchor": "left",
-                "xshift": 3,
-                "showarrow": False,
-                "font": {"size": LETTER_PX},
-            }
-        )
+        notes.append(letter_note(one.member, x, y))
     return notes
+
+
+def letter_note(member: Member, x: float, y: float) -> dict[str, Any]:
+    """A run's letter behind the end of its line."""
+    return {
+        "name": f"role:{look(member)[0]}",
+        "text": member.letter,
+        "x": x,
+        "y": y,
+        "xanchor": "left",
+        "xshift": 3,
+        "showarrow": False,
+        "font": {"size": LETTER_PX},
+    }
 
 
 def _sampled(comparison: Comparison, one: Overlaid, at: Floats) -> Floats:

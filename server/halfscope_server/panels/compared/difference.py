@@ -1,0 +1,200 @@
+"""Every run's difference to the baseline in the metric that stands for quality, on the band of noise it is held
+against.
+
+Must not import fastapi. Invariant: band and line are those that the verdict rests on; where noise cannot be told there
+is no band.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from halfscope_server.compare.align import NoAxis
+from halfscope_server.compare.comparison import Comparison
+from halfscope_server.compare.quality import DifferenceCurve, difference_curve
+from halfscope_server.compare.types import Member, NoiseKind
+from halfscope_server.panels import axes, traces
+from halfscope_server.panels.arrays import packed
+from halfscope_server.panels.base import Fill, Table, escape
+from halfscope_server.panels.compared import places
+from halfscope_server.panels.compared.overlay import letter_note, look, nothing, opacities
+from halfscope_server.panels.lines import LARGEST
+from halfscope_server.query.format import integer, number, plural, share
+from halfscope_server.query.window import MAX_POINTS, Window
+
+Floats = NDArray[np.float64]
+
+PER_MEMBER = 3
+"""Traces: lower and upper end of the band, the line."""
+BAND_ROOM = 1.3
+"""A band is shown to so many times its usual width: at a training's start it may be as wide as the metric itself."""
+NUM_ROWS = 100
+NOISE_WORDS: dict[NoiseKind, str] = {
+    "repeats": "band: what repeats of a configuration differ by",
+    "paired": "band: what runs of one seed and data order drift apart by",
+    "tolerance": "band: the stated tolerance",
+    "none": "no band: what other seeds differ by is not known",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DifferencePanel:
+    """See the module."""
+
+    id: str = "compare-difference"
+    title: str = "Difference to A"
+    section: str = "quality"
+    columns: int = 12
+    height_px: int = 220
+    order: int = 11
+    folded_on_phone: bool = False
+
+    def available(self, comparison: Comparison) -> bool:
+        return any(view.has(comparison.options.metric) for view in comparison.views)
+
+    def structure(self, comparison: Comparison) -> Hashable:
+        return tuple((member.letter, member.name, look(member)) for member in comparison.members)
+
+    def skeleton(self, comparison: Comparison) -> go.Figure:
+        members = comparison.members
+        found: list[Any] = []
+        for member, opacity in list(zip(members, opacities(members), strict=True))[1:]:
+            found += _skeleton(member, opacity)
+        layout = {
+            "yaxis": {"title": {"text": "difference (%)"}, "zeroline": True},
+            "showlegend": len(members) > 2,
+        }
+        return traces.figure(found, layout)
+
+    def fill(self, comparison: Comparison, window: Window) -> Fill:
+        ends, members = places.ends_of(comparison, window), comparison.members[1:]
+        found = [difference_curve(comparison, at) for at in range(1, len(comparison.views))]
+        curves = [None if ends is None or isinstance(one, NoAxis) else _cut(one, ends) for one in found]
+        there = [(member, one) for member, one in zip(members, curves, strict=True) if one is not None and one.x.size]
+        if ends is None or not there:
+            return nothing(self.title, comparison, PER_MEMBER * len(members), _why(members, found))
+        steps = places.whole_steps(comparison, ends)
+        words = [f"{member.letter} {_percent(float(one.relative[-1]))}" for member, one in there]
+        metric, noise = comparison.options.metric, NOISE_WORDS[there[0][1].noise]
+        return Fill(
+            data=[trace for one in curves for trace in _draw(one)],
+            layout={
+                "xaxis": places.x_axis(comparison, window, ends),
+                "yaxis": {"range": _range([one for _, one in there])},
+                "annotations": [
+                    letter_note(member, float(one.x[-1]), float(np.clip(one.relative[-1] * 100, -LARGEST, LARGEST)))
+                    for member, one in there
+                ],
+                "margin": {"r": 24},
+            },
+            label=f"{self.title} of {metric} in {plural(len(members), 'run')}, now {', '.join(words)}; {noise}",
+            headline=f"{' · '.join(words)} · {noise}",
+            first_step=steps.first_step if steps else None,
+            last_step=steps.last_step if steps else None,
+            make_table=lambda: _table(comparison, there),
+        )
+
+
+def _skeleton(member: Member, opacity: float) -> list[Any]:
+    role, dash = look(member)
+    name = escape(f"{member.letter} {member.name}")
+    quiet: dict[str, Any] = {"mode": "lines", "showlegend": False, "hoverinfo": "skip", "meta": {"role": "quiet"}}
+    return [
+        go.Scatter(x=[], y=[], name="noise", line={"width": 0}, **quiet),
+        go.Scatter(x=[], y=[], name="noise", line={"width": 0}, fill="tonexty", **quiet),
+        go.Scatter(
+            x=[],
+            y=[],
+            mode="lines",
+            name=name,
+            meta={"role": role},
+            opacity=opacity,
+            line={"width": 1.5, "dash": dash},
+            hovertemplate="%{y:+.3~g}%",
+        ),
+    ]
+
+
+def _cut(curve: DifferenceCurve, ends: places.Ends) -> DifferenceCurve:
+    """The part within a window, in no more places than a line is drawn with."""
+    inside = np.flatnonzero((curve.x >= ends[0]) & (curve.x <= ends[1]))
+    if inside.size > MAX_POINTS:
+        inside = inside[np.linspace(0, inside.size - 1, MAX_POINTS).round().astype(np.int64)]
+    return DifferenceCurve(
+        x=curve.x[inside],
+        step=curve.step[inside],
+        relative=curve.relative[inside],
+        absolute=curve.absolute[inside],
+        low=curve.low[inside],
+        high=curve.high[inside],
+        noise=curve.noise,
+    )
+
+
+def _draw(curve: DifferenceCurve | None) -> list[dict[str, Any]]:
+    if curve is None or not curve.x.size:
+        return [{"x": [], "y": [], "visible": False} for _ in range(PER_MEMBER)]
+    known = np.isfinite(curve.low) & np.isfinite(curve.high)
+    return [
+        _line(curve.x[known], curve.low[known]),
+        _line(curve.x[known], curve.high[known]),
+        _line(curve.x, curve.relative),
+    ]
+
+
+def _line(x: Floats, y: Floats) -> dict[str, Any]:
+    with np.errstate(over="ignore"):
+        return {"x": packed(x), "y": packed(np.clip(y * 100, -LARGEST, LARGEST)), "visible": bool(x.size)}
+
+
+def _range(curves: list[DifferenceCurve]) -> list[float]:
+    """All of the lines, and what is usual of the bands."""
+    lines = np.concatenate([curve.relative for curve in curves]) * 100
+    half = np.concatenate([curve.high for curve in curves]) * 100
+    half = half[np.isfinite(half)]
+    band = BAND_ROOM * float(np.median(half)) if half.size else 0.0
+    low, high = min(float(lines.min()), -band), max(float(lines.max()), band)
+    return axes.linear_range(max(low, -LARGEST), min(high, LARGEST))
+
+
+def _percent(value: float) -> str:
+    return ("+" if value > 0 else "") + share(value)
+
+
+def _why(members: list[Member], found: list[DifferenceCurve | NoAxis]) -> str:
+    reasons = [
+        f"{member.letter}: {one.reason}" for member, one in zip(members, found, strict=True) if isinstance(one, NoAxis)
+    ]
+    return "; ".join(reasons) or "These runs have nothing in common in this stretch. Reset the zoom (key 0) to see all."
+
+
+def _table(comparison: Comparison, there: list[tuple[Member, DifferenceCurve]]) -> Table:
+    """Each run's difference and band at places of its own, evenly chosen."""
+    rows = []
+    each = max(1, NUM_ROWS // len(there))
+    for member, curve in there:
+        chosen = np.unique(np.linspace(0, curve.x.size - 1, min(each, curve.x.size)).round().astype(np.int64))
+        for at in chosen.tolist():
+            band = f"{_percent(float(curve.low[at]))} to {_percent(float(curve.high[at]))}"
+            known = bool(np.isfinite(curve.low[at]) and np.isfinite(curve.high[at]))
+            rows.append(
+                [
+                    member.letter,
+                    number(float(curve.x[at])),
+                    integer(int(curve.step[at])),
+                    _percent(float(curve.relative[at])),
+                    number(float(curve.absolute[at])),
+                    band if known else "–",
+                ]
+            )
+    columns = ["run", places.TITLES[comparison.options.align], "its step", "difference", "absolute", "noise"]
+    return Table(columns=columns, rows=rows)
+
+
+PANEL = DifferencePanel()
