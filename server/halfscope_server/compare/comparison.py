@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
-from halfscope_server.compare import fairness
+from halfscope_server.compare import cost, fairness, numerics, quality, stability
 from halfscope_server.compare import members as membership
 from halfscope_server.compare.types import (
     MAX_MEMBERS,
@@ -83,32 +83,24 @@ class Comparison:
 
     @property
     def quality(self) -> list[Quality]:
-        from halfscope_server.compare import quality  # type: ignore[attr-defined]
-
         return self.memo("quality", lambda: quality.assess(self))
 
     @property
     def cost(self) -> list[Cost]:
-        from halfscope_server.compare import cost  # type: ignore[attr-defined]
-
         return self.memo("cost", lambda: cost.measure(self))
 
     @property
     def stability(self) -> list[Stability]:
-        from halfscope_server.compare import stability  # type: ignore[attr-defined]
-
         return self.memo("stability", lambda: stability.count(self))
 
     @property
     def numerics(self) -> list[Numerics]:
-        from halfscope_server.compare import numerics  # type: ignore[attr-defined]
-
         return self.memo("numerics", lambda: numerics.diverge(self))
 
     @property
     def verdict(self) -> tuple[list[Verdict], str, Outcome]:
         """What is said of each member but the baseline; the sentence at the top; the outcome it tells."""
-        from halfscope_server.compare import verdict  # type: ignore[attr-defined]
+        from halfscope_server.compare import verdict
 
         judged: tuple[list[Verdict], str, Outcome] = self.memo("verdict", lambda: verdict.judge(self))
         return judged

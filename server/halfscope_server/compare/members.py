@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from halfscope_server.compare import fairness
 from halfscope_server.compare.fairness.base import plain
+from halfscope_server.compare.fairness.config import flat
 from halfscope_server.compare.types import Member
 from halfscope_server.query.format import MISSING
 from halfscope_server.query.states import precision_of, precision_role
@@ -91,17 +92,6 @@ def lower_is_better(name: str) -> bool | None:
     if _LOWER.search(name.lower()):
         return True
     return False if _HIGHER.search(name.lower()) else None
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested configuration with dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
 
 
 def _different(configs: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

@@ -115,7 +115,8 @@ class Quality:
     outcome: Outcome
     lower_is_better: bool
     final: Estimate | None
-    """Level at the end: the mean over the last tenth (at least 20 places) of what both have."""
+    """Level at the end: the mean over the last tenth of what both have (at least 20 places, but no more than the last
+    quarter)."""
     final_words: str
     """Also where it is not finite: `NaN from step 1,202`."""
     difference: Estimate | None

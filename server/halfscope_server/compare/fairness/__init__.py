@@ -93,3 +93,28 @@ def confounded(what: Sequence[str]) -> str:
     """`speed and quality are not comparable`."""
     named = " and ".join(filter(None, [", ".join(what[:-1]), what[-1]]))
     return f"{named} {'is' if len(what) == 1 else 'are'} not comparable"
+
+
+def why_unpaired(baseline: RunView, other: RunView) -> str:
+    """Why what batches do to the one does not show in the other too; empty: they began alike and were fed alike."""
+    found = {check.id: check.compare(baseline, other) for check in checks() if check.id in _PAIRING}
+    same_seed = found["seed"].state == "same"
+    for name, words in _PAIRING.items():
+        # Where weights and batches are known to be the same, the seed does not matter.
+        if found[name].state == "different" and not (
+            name == "seed" and found["data_order"].state == found["initial_weights"].state == "same"
+        ):
+            return f"{words}, one run each"
+    for name in ("data_order", "initial_weights"):
+        if found[name].state == "unknown" and not same_seed:
+            return "whether both began alike and were fed alike is not known"
+    return ""
+
+
+_PAIRING = {
+    "batch_size": "another batch size",
+    "data_order": "another data order",
+    "initial_weights": "other initial weights",
+    "seed": "another seed",
+}
+"""What must agree for two runs to be a pair, with what is said where it does not."""
