@@ -83,7 +83,8 @@ class Recordings:
     def _train(self, recipe: Recipe) -> None:
         arguments = [str(SCRIPT), str(self._folder), json.dumps(asdict(recipe))]
         environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])}
-        done = self._python.run(arguments, env=environment, strict=False)
+        # Where no checkout is: a commit made meanwhile would set them apart.
+        done = self._python.run(arguments, env=environment, cwd=self._folder, strict=False)
         assert done.returncode == 0, done.stderr
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from halfscope_server.compare import resampling, slowness
+from halfscope_server.compare import noise, resampling, slowness
 from halfscope_server.compare.fairness.base import fact
 from halfscope_server.compare.pace import Pace, pace, unit_of
 from halfscope_server.compare.types import Cost, Estimate, Fairness
@@ -26,6 +26,8 @@ Floats = NDArray[np.float64]
 
 ENOUGH_STEPS = 100
 """With fewer timed steps it is said how few they are."""
+MIN_FREEDOM = 2
+"""Of two repeats alone the interval is so wide (64 times their scatter) that it says nothing."""
 MAX_PLACES = 4096
 """Of a metric, when it is asked at what time it had reached a level."""
 MEMORY = {"device": "memory.device_peak_bytes", "process": "memory.rss_bytes"}
@@ -78,16 +80,13 @@ def _speedup(comparison: Comparison, at: int, paces: list[Pace], unit: str) -> E
 
 
 def _between_runs(comparison: Comparison, paces: list[Pace], unit: str) -> float:
-    """Half width, in logarithms, of what repeats of one configuration differ by; 0 without repeats."""
+    """Half width, in logarithms, of what repeats of one configuration differ by; 0 where there are too few of them."""
     groups: dict[int, list[float]] = {}
     for member, own in zip(comparison.members, paces, strict=True):
         if own.rates[unit].size:
             groups.setdefault(member.group, []).append(float(np.log(np.median(own.rates[unit]))))
-    degrees = sum(len(group) - 1 for group in groups.values())
-    if not degrees:
-        return 0.0
-    squares = sum(float(((np.array(group) - np.mean(group)) ** 2).sum()) for group in groups.values())
-    return resampling.student(degrees) * float(np.sqrt(2 * squares / degrees))
+    error = noise.error_of_prediction(list(groups.values()), (1, 1))
+    return 0.0 if error is None or error.freedom < MIN_FREEDOM else error.half_width(noise.INTERVAL_SHARE)
 
 
 def _peak(view: RunView) -> tuple[int | None, str]:

@@ -1,7 +1,7 @@
 """Medians with intervals, by a bootstrap over blocks of neighbouring values.
 
 Step times are not independent (a machine is busy for a while), so stretches are resampled, not single values: about the
-square root of their number, each of that length. Must not import anything of the project but the contract. Invariant:
+square root of their number, each of that length. Must not import the store's tables. Invariant:
 the same values give the same interval.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from halfscope_server.compare.noise import INTERVAL_SHARE, t_quantile
 from halfscope_server.compare.types import Estimate
 
 Floats = NDArray[np.float64]
@@ -19,7 +20,7 @@ MIN_BLOCKS, MAX_BLOCKS = 8, 128
 """With fewer blocks there is no interval."""
 NUM_BINS = 512
 """Values are sorted into so many bins of equal count at most: a resample's median is that of its bin."""
-LEVEL = 0.95
+HIGH = 0.5 + INTERVAL_SHARE / 2
 SEED = 0
 
 
@@ -83,24 +84,8 @@ def _num_blocks(values: Floats) -> int:
 
 def _interval(logs: Floats, middle: float, num_blocks: int, extra: float = 0.0) -> tuple[float, float]:
     """Around `middle`, widened for few blocks as a t distribution is wider than a normal one."""
-    low, high = np.quantile(logs, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    wider = student(num_blocks - 1) / _NORMAL * np.sqrt(num_blocks / (num_blocks - 1))
+    low, high = np.quantile(logs, [1 - HIGH, HIGH])
+    wider = t_quantile(HIGH, num_blocks - 1) / t_quantile(HIGH, 1e9) * np.sqrt(num_blocks / (num_blocks - 1))
     down = np.hypot(max(0.0, middle - float(low)) * wider, extra)
     up = np.hypot(max(0.0, float(high) - middle) * wider, extra)
     return float(np.exp(middle - down)), float(np.exp(middle + up))
-
-
-_NORMAL = 1.959964
-_FEW = (12.7062, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691)
-
-
-def student(degrees: int) -> float:
-    """The 97.5% quantile of Student's distribution; by Fisher's expansion around the normal one where that is within
-    0.001 of it."""
-    if degrees <= len(_FEW):
-        return _FEW[degrees - 1]
-    z = _NORMAL
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / degrees + second / degrees**2 + third / degrees**3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.signal
-import scipy.stats
 from halfscope_server.compare import resampling
 from halfscope_server.compare.resampling import Floats
 
@@ -87,9 +86,3 @@ def test_equal_values_have_an_interval_of_no_width() -> None:
     found = resampling.median(np.full(400, 2.0))
     assert found is not None
     assert (found.low, found.high) == pytest.approx((2.0, 2.0))
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 6, 7, 8, 12, 30, 127])
-def test_students_quantile_is_scipys(degrees: int) -> None:
-    """For every number of degrees to within a thousandth."""
-    assert resampling.student(degrees) == pytest.approx(scipy.stats.t.ppf(0.975, degrees), rel=1e-3)

@@ -1,0 +1,300 @@
+"""What is said of each member against the baseline, in words, and the sentence at the top.
+
+Owns how quality, numerics, reasons, cost and fairness become one judgement. Must not import plotly or the store's
+tables. Invariant: the outcome is that of the metric; what makes it incomparable makes it unknown, except where it is no
+number any more; and nothing is given as the cause that was neither measured nor parted by the time it is said to begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from halfscope_server.compare import reasons as causes
+from halfscope_server.compare.types import (
+    Cost,
+    Estimate,
+    FairnessItem,
+    Member,
+    Numerics,
+    Outcome,
+    Quality,
+    Reason,
+    Verdict,
+)
+from halfscope_server.query.format import integer, layer_words, number, plural, share
+
+if TYPE_CHECKING:
+    from halfscope_server.compare.comparison import Comparison
+
+OF_SEEDS = ("seed", "data_order", "initial_weights")
+"""What other seeds bring along: its size is what the noise band is about, so it makes nothing incomparable."""
+GRAVITY: tuple[Outcome, ...] = ("worse", "unknown", "better", "equal")
+"""The first of these that any member has is told of all."""
+MAX_NAMED = 4
+"""Things named one by one; of more the number is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """Everything about one member that a judgement rests on."""
+
+    member: Member
+    baseline: Member
+    name: str
+    baseline_name: str
+    quality: Quality
+    numerics: Numerics
+    cost: Cost
+    reasons: list[Reason]
+    confounders: list[FairnessItem]
+    """Of quality."""
+    slowing: list[FairnessItem]
+    """Of speed or memory."""
+    unknown: list[FairnessItem]
+    """That may be confounders of quality."""
+    tolerance_share: float
+    is_live: bool
+
+
+def judge(comparison: Comparison) -> tuple[list[Verdict], str, Outcome]:
+    """Of each member but the baseline; the sentence over all of them, and its outcome."""
+    cases = [_case(comparison, at) for at in range(1, len(comparison.views))]
+    verdicts = [_verdict(case) for case in cases]
+    outcome = min((verdict.outcome for verdict in verdicts), key=GRAVITY.index)
+    return verdicts, _headline(cases, verdicts), outcome
+
+
+def _case(comparison: Comparison, at: int) -> _Case:
+    members, quality = comparison.members, comparison.quality[at]
+    items = [item for item in comparison.fairness.items if not item.is_intended]
+    different = [item for item in items if item.states[at] == "different"]
+    names = [member.name for member in members]
+    told = [f"{m.name} ({m.letter})" if names.count(m.name) > 1 else m.name or m.letter for m in members]
+    return _Case(
+        member=members[at],
+        baseline=members[0],
+        name=told[at],
+        baseline_name=told[0],
+        quality=quality,
+        numerics=comparison.numerics[at],
+        cost=comparison.cost[at],
+        reasons=causes.find(comparison, at),
+        confounders=[item for item in different if "quality" in item.confounds and item.id not in OF_SEEDS],
+        slowing=[item for item in different if {"speed", "memory"} & set(item.confounds)],
+        unknown=[item for item in items if item.states[at] == "unknown" and "quality" in item.confounds],
+        tolerance_share=comparison.options.tolerance_share,
+        is_live=comparison.is_live,
+    )
+
+
+def _verdict(case: _Case) -> Verdict:
+    outcome = _outcome(case)
+    start = _start(case, outcome)
+    return Verdict(
+        run=case.member.run,
+        outcome=outcome,
+        sentence=_sentence(case, outcome, start),
+        from_step=start.step,
+        layer=start.layer,
+        reasons=case.reasons,
+        limits=_limits(case, outcome),
+    )
+
+
+def _outcome(case: _Case) -> Outcome:
+    if case.confounders and not _is_lost(case):
+        return "unknown"
+    return case.quality.outcome
+
+
+def _is_lost(case: _Case) -> bool:
+    """Whether the metric is no number any more: worse, whatever else differs."""
+    return case.quality.final is None and case.quality.outcome == "worse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """Where it began."""
+
+    step: int | None
+    layer: str
+
+
+def _start(case: _Case, outcome: Outcome) -> _Start:
+    """What is measured of a cause comes before the metric shows it; without one it is where layers part, if that comes
+    no later."""
+    quality, numerics = case.quality, case.numerics
+    for reason in case.reasons:
+        if reason.step is not None or reason.layer:
+            return _Start(step=quality.first_step if reason.step is None else reason.step, layer=reason.layer)
+    if outcome not in ("worse", "better"):
+        return _Start(step=numerics.first_step, layer=numerics.first_layer)
+    if numerics.first_step is None or (quality.first_step or 0) < numerics.first_step:
+        return _Start(step=quality.first_step, layer="")
+    return _Start(step=numerics.first_step, layer=numerics.first_layer)
+
+
+# ---- sentences -------------------------------------------------------------------------------
+
+
+def _headline(cases: Sequence[_Case], verdicts: Sequence[Verdict]) -> str:
+    """The sentence of the only member; of several what each is, the worst first, with the worst one's cause."""
+    if len(cases) == 1:
+        return verdicts[0].sentence
+    pairs = sorted(zip(cases, verdicts, strict=True), key=lambda pair: GRAVITY.index(pair[1].outcome))
+    parts = []
+    for case, verdict in pairs:
+        start = _Start(step=verdict.from_step, layer=verdict.layer)
+        part = f"{case.name} {_judgement(case, verdict.outcome, start)}"
+        if not parts and verdict.outcome == "worse":
+            part += _because(case)
+        parts.append(part)
+    return _live(cases[0], f"Against {cases[0].baseline_name}: {'; '.join(parts)}.")
+
+
+def _sentence(case: _Case, outcome: Outcome, start: _Start) -> str:
+    against = {"equal": "to", "worse": "than", "better": "than", "unknown": "against"}[outcome]
+    text = f"{case.name} {_judgement(case, outcome, start, f'{against} {case.baseline_name}')}"
+    if outcome == "worse":
+        text += _because(case)
+    else:
+        text += _but(case, outcome)
+    costs = _cost_words(case)
+    return _live(case, f"{text}{f'; {costs}' if costs else ''}.")
+
+
+def _live(case: _Case, text: str) -> str:
+    return f"So far: {text}" if case.is_live else text
+
+
+def _judgement(case: _Case, outcome: Outcome, start: _Start, against: str = "") -> str:
+    quality, against = case.quality, f" {against}" if against else ""
+    match outcome:
+        case "equal":
+            return f"is equal{against} within noise ({_difference(case)})"
+        case "unknown":
+            return f"cannot be judged{against}: {_why_unknown(case)}"
+        case _:
+            if quality.final is None:
+                return f"is {outcome}{against}: its {quality.metric} is {quality.final_words}"
+            size = quality.difference
+            by = f" by {share(abs(size.value))}" if size else ""
+            return f"is {outcome}{against}{by} in {quality.metric}{_from(case, start)}"
+
+
+def _from(case: _Case, start: _Start) -> str:
+    first = case.quality.first_step
+    text = "" if first is None else f" from step {integer(first)} on"
+    if start.layer:
+        at = f" at step {integer(start.step)}" if start.step not in (None, first) else ""
+        text += f", starting in {layer_words(start.layer)}{at}"
+    return text
+
+
+def _difference(case: _Case) -> str:
+    quality = case.quality
+    if quality.difference is None:
+        return f"{quality.metric} {quality.final_words}"
+    band = f", noise ±{share(quality.noise_share)}" if quality.noise_share is not None else ""
+    return f"{quality.metric} {_signed(quality.difference.value)}{band}"
+
+
+def _signed(value: float) -> str:
+    return f"{'-' if value < 0 else '+'}{share(abs(value))}" if value else "the same"
+
+
+def _why_unknown(case: _Case) -> str:
+    if case.confounders:
+        return _listed([f"{item.title.lower()} {item.text.partition(';')[0]}" for item in case.confounders])
+    return case.quality.reason or "not enough was recorded of both"
+
+
+def _because(case: _Case) -> str:
+    if not case.reasons:
+        return f", {_no_cause(case)}"
+    first = case.reasons[0]
+    return f", {'' if first.certainty == 'measured' else 'likely '}because {first.text}"
+
+
+def _no_cause(case: _Case) -> str:
+    if case.numerics.reason:
+        return f"why cannot be told: {case.numerics.reason}"
+    return "why cannot be told: no layer parts before that, and nothing was withheld or lost"
+
+
+def _but(case: _Case, outcome: Outcome) -> str:
+    """What is wrong, or only different, with the numbers though the metric does not say so."""
+    measured = [reason for reason in case.reasons if reason.certainty == "measured"]
+    if measured:
+        return f", but {measured[0].text}"
+    numerics = case.numerics
+    if numerics.first_step is None or outcome == "better":
+        return ""
+    where = layer_words(numerics.first_layer)
+    return f"; gradients differ in {where} from step {integer(numerics.first_step)} on, which does not make it worse"
+
+
+def _cost_words(case: _Case) -> str:
+    cost = case.cost
+    if case.slowing:
+        named = _listed([item.title.lower() for item in case.slowing])
+        return f"speed and memory not comparable ({named})"
+    words = []
+    if cost.speedup is not None:
+        words.append(f"speedup {times(cost.speedup)}")
+    if cost.memory_ratio is not None:
+        words.append(f"memory {number(round(cost.memory_ratio, 2))}×")
+    return ", ".join(words)
+
+
+def times(found: Estimate) -> str:
+    """`1.83× (1.79 to 1.88)`."""
+    text = f"{_short(found.value)}×"
+    if found.low is None or found.high is None:
+        return text
+    return f"{text} ({_short(found.low)} to {_short(found.high)})"
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if value < 100 else integer(round(value))
+
+
+# ---- limits ----------------------------------------------------------------------------------
+
+
+def _limits(case: _Case, outcome: Outcome) -> list[str]:
+    quality, numerics = case.quality, case.numerics
+    found = [_noise_words(case)]
+    if quality.reason and not (outcome == "unknown" and not case.confounders):
+        found.append(quality.reason)
+    if numerics.reason:
+        found.append(f"layers are not compared: {numerics.reason}")
+    elif numerics.interval and numerics.interval > 1:
+        found.append(f"the step at which layers part is known to within {plural(numerics.interval, 'step')}")
+    if case.unknown:
+        found.append(f"not recorded of both: {_listed([item.title.lower() for item in case.unknown])}")
+    if case.slowing:
+        found += [f"{item.title.lower()}: {item.text}" for item in case.slowing if item.text]
+    if case.is_live:
+        found.append("still training: this is as far as both have come")
+    return [text for text in found if text]
+
+
+def _noise_words(case: _Case) -> str:
+    tolerance = f"differences below {share(case.tolerance_share)} are never called one"
+    match case.quality.noise:
+        case "repeats":
+            return f"noise from repeats of the same configuration; {tolerance}"
+        case "paired":
+            return f"one run each: noise from the scatter of their difference; {tolerance}"
+        case "tolerance":
+            return f"one run each; {tolerance}"
+        case _:
+            return ""
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = [f"{len(words) - MAX_NAMED} more"] if len(words) > MAX_NAMED else []
+    return ", ".join([*words[:MAX_NAMED], *more])
