@@ -62,6 +62,8 @@ MARKS: dict[str, Mark] = {
     "server.series_1m_ms": Mark(relation="<=", value=60.0),
     "server.layer_2000_frames_ms": Mark(relation="<=", value=40.0),
     "server.layers_heatmap_ms": Mark(relation="<=", value=150.0),
+    "compare.first_view_1m_ms": Mark(relation="<=", value=300.0),
+    "compare.eight_runs_ms": Mark(relation="<=", value=1_000.0),
     "alerts.backtest_1m_ms": Mark(relation="<=", value=300.0),
     "alerts.core_share": Mark(relation="<=", value=0.2),
     "alerts.step_to_notify_p95_ms": Mark(relation="<=", value=2_000.0),
