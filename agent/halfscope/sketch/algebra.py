@@ -150,6 +150,9 @@ class Sketch:
         with np.errstate(over="ignore", invalid="ignore"):
             largest = self.absmax * np.asarray(scale, np.float64)
         too_large = largest >= to.overflows_at if to.tie_overflows else largest > to.overflows_at
+        if not too_large.any():  # nearly always
+            none = np.where(np.isnan(_edge(top, scale, self.shape)), np.nan, 0.0)
+            return none, none
         nonzero = self.nonzero
         least = nonzero - self._below(np.ceil(_edge(top + 1, scale, self.shape)))
         most = nonzero - self._below(np.floor(_edge(top, scale, self.shape)))

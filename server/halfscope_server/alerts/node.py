@@ -198,9 +198,15 @@ class Node:
     def _judge_layers(
         self, step_N: Ints, time_N: Ints, value_NL: Floats, full: int, names: Sequence[str], attempt: int
     ) -> Iterator[Happened]:
+        known = ~np.isnan(value_NL)
+        looked_at: dict[tuple[float, tuple[str, ...]], Floats] = {}
+        """By what rules differ in: most look at all layers, and above something."""
         for on in self.rules:
             from_ = 0 if on.judges_early else full
-            signed = np.where(np.isnan(value_NL) | ~on.mask(names), -np.inf, value_NL * on.levels.sign)
+            key = on.levels.sign, tuple(on.rule.scope.layers)
+            if key not in looked_at:
+                looked_at[key] = np.where(known & on.mask(names), value_NL * on.levels.sign, -np.inf)
+            signed = looked_at[key]
             if not on.by_layer:
                 yield from self._judge_worst(on, step_N, time_N, signed, from_, attempt)
                 continue

@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 
 ROUND_S = 0.25
 """Least time between two evaluations of a run: a step is judged so long after its commit at most, if all is well."""
-MAX_ROUND_S = 1.0
+MAX_ROUND_S = 1.2
+"""With what comes before and after it, two seconds from a step to its notification also on a server that is busy."""
 BUSY_SHARE = 0.15
 """Of one thread's time, while rounds can be put off to at most MAX_ROUND_S."""
 LOOK_S = 2.0

@@ -56,6 +56,7 @@ class Track:
         self._derived = catalog.find(metric)
         self._rules, self._baseline, self._observe = rules, baseline, observe
         self._specs = tuple(dict.fromkeys(spec_of(rule) for rule, _ in rules))
+        self._compared = [rule for rule, _ in rules if rule.baseline]
         self._references: dict[str, float | None] = {}
         self._nodes: dict[tuple[Spec, Labels], Node] = {}
         self._layer_nodes: list[Node] = []
@@ -134,8 +135,8 @@ class Track:
         """Rules that cannot be evaluated, and why."""
         return {
             rule.id: f"the baseline run {rule.baseline!r} has no {rule.metric}, or is not there"
-            for rule, _ in self._rules
-            if rule.baseline and self._references.get(rule.baseline, 0.0) is None
+            for rule in self._compared
+            if self._references.get(rule.baseline, 0.0) is None
         }
 
     def _nodes_of_layers(self) -> list[Node]:

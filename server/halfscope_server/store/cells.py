@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from halfscope.formats import FP16
 from halfscope.sketch import DEFAULT_SCALE, Sketch
 from halfscope.wire.messages import Sketches
 from numpy.typing import NDArray
@@ -158,6 +159,8 @@ def _in_fp16(cells: Cells, scale_C: Float64s) -> Int64s:
     columns |= dict(zip(FLOATS, cells.floats_C, strict=True))
     sketch = Sketch(**columns, lowest=first, counts=counts)
     with np.errstate(invalid="ignore"):
-        found = np.stack((sketch.flushed(scale_C), sketch.subnormal(scale_C), sketch.overflow(scale_C)[0]))
+        flushed = sketch.flushed(scale_C)
+        subnormal = sketch.below(FP16.min_normal_log2, scale_C) - flushed
+        found = np.stack((flushed, subnormal, sketch.overflow(scale_C)[0]))
     # Of a scale that is no scale (negative) nothing is known.
     return np.rint(np.nan_to_num(found)).astype(np.int64)

@@ -144,3 +144,17 @@ def test_every_aggregation_says_what_it_is() -> None:
         assert item.id == name
         assert item.title
         assert item.text.endswith(".")
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_quantiles_of_a_long_block_are_numpys(kind: str) -> None:
+    """However wide the values are that are sorted: of numbers that float32 holds and of others, to the last bits."""
+    values = np.random.default_rng(3).lognormal(size=12_000)
+    values[5_000:5_100] = 1e39 if kind == "float64" else 3e38
+    values = values.astype(kind).astype(np.float64)
+    quantile = aggregations()["quantile"].make(Shape(window=200, by_time=False, argument=0.37))
+    found = quantile.feed(np.arange(12_000), values[:, None])[:, 0]
+    at = np.arange(1_000, 12_000, 190)  # of every tenth step it is found anew
+    expected = [np.quantile(values[end - 199 : end + 1], 0.37) for end in at.tolist()]
+    assert found[at].tolist() == pytest.approx(expected, rel=1e-14)
+    assert found[at + 9].tolist() == found[at].tolist()

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from halfscope_server.alerts.aggregations.base import Aggregation, Floats, Ints, Shape, about_as_far
 from halfscope_server.alerts.aggregations.window import Tail
 
 PARTS = 20
-AT_ONCE = 1_000_000
-"""Values sorted at once: what stays in memory for a moment."""
+AT_ONCE = 100_000
+"""Values sorted at once: what stays in a processor's cache. From so many on they are sorted as float32 where that is
+what they are, in half the time."""
 
 
 class Quantiles:
@@ -64,21 +66,26 @@ class Quantiles:
         most = int(sizes.max(initial=0))
         whole = sizes == most if most == self._window else np.zeros(ends.size, np.bool_)
         if whole.any():
-            views = sliding_window_view(values, most)
             places, step = np.flatnonzero(whole), max(1, AT_ONCE // most)
+            views = sliding_window_view(_narrowed(values) if places.size > step else values, most)
             for low in range(0, places.size, step):
                 part = places[low : low + step]
                 found[part] = self._of_rows(views[starts[part]])
         for at in np.flatnonzero(~whole).tolist():
-            found[at] = self._of_rows(values[None, starts[at] : ends[at] + 1])[0]
+            found[at] = self._of_rows(values[None, starts[at] : ends[at] + 1].copy())[0]
         return found
 
-    def _of_rows(self, rows: Floats) -> Floats:
-        """Between two values in proportion, as numpy's default; a whole sort is quicker here than its partition."""
-        ordered = np.sort(rows, axis=1)
+    def _of_rows(self, rows: NDArray[np.floating[Any]]) -> Floats:
+        """Between two values in proportion, as numpy's default; a whole sort is quicker here than its partition.
+
+        Args:
+            rows: are sorted in their place.
+        """
+        rows.sort(axis=1)
         places = np.array(self._shares) * (rows.shape[1] - 1)
         low = places.astype(np.int64)
-        below, above = ordered[:, low], ordered[:, np.minimum(low + 1, rows.shape[1] - 1)]
+        below = rows[:, low].astype(np.float64)
+        above = rows[:, np.minimum(low + 1, rows.shape[1] - 1)].astype(np.float64)
         result: Floats = below + (above - below) * (places - low)
         return result
 
@@ -88,6 +95,13 @@ class Quantiles:
     def load(self, state: Mapping[str, Any]) -> None:
         self._tail.load(state["tail"])
         self._mark, self._found = state["mark"], state["found"]
+
+
+def _narrowed(values: Floats) -> NDArray[np.floating[Any]]:
+    """As float32 where nothing is lost by it, which is so of most that is logged."""
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    return narrow if np.array_equal(narrow, values) else values
 
 
 class Quantile:
