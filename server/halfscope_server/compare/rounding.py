@@ -33,7 +33,8 @@ def noise_floor(pairs: Pairs, absmax: tuple[Floats, Floats]) -> Floats:
     Args:
         absmax: [P, L] of the baseline and of the member.
     """
-    largest = np.fmax(*absmax)
+    # Of the smaller run: what is larger in the other by more than rounding is to be seen.
+    largest = np.where(np.minimum(*absmax) > 0, np.minimum(*absmax), np.maximum(*absmax))
     floor = largest.copy()
     modules: dict[str, list[int]] = {}
     for at, name in enumerate(pairs.names):
