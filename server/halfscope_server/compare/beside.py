@@ -37,6 +37,8 @@ class Pair:
     member: Track
     num_bad: tuple[int, int]
     """Values of each that are NaN or infinite, within what both have."""
+    is_in_step: bool
+    """Whether the same steps of both lie at the same places, so that batches may be the same there."""
 
     @property
     def x(self) -> Floats:
@@ -102,7 +104,15 @@ def _pair(baseline: RunView, other: RunView, comparison: Comparison, metric: str
         baseline=cells[0].select(has),
         member=cells[1].select(has),
         num_bad=(int(cells[0].bad.sum()), int(cells[1].bad.sum())),
+        is_in_step=_is_in_step([axis for axis in axes if isinstance(axis, Axis)], grid),
     )
+
+
+def _is_in_step(axes: list[Axis], grid: Grid) -> bool:
+    """Whether two axes have the same steps at the beginning, the middle and the end of a grid."""
+    places = (grid.origin, (grid.origin + grid.last) / 2, grid.last)
+    one, two = (np.array([axis.step_at(x) for x in places]) for axis in axes)
+    return bool(np.abs(one - two).max() < 0.5)
 
 
 def common_grid(tracks: list[Track], axes: list[Axis], *, whole: bool) -> Grid | None:
