@@ -11,7 +11,7 @@ import orjson
 import pytest
 from halfscope_server import panels
 from halfscope_server.api.live_models import ServerMessage
-from halfscope_server.live import Hub, RunRequest, RunsRequest, Subscription
+from halfscope_server.live import CompareRequest, Hub, RunRequest, RunsRequest, Subscription
 from halfscope_server.query import Views, Window
 from halfscope_server.store.store import Store
 from pydantic import TypeAdapter
@@ -343,3 +343,62 @@ def test_views_are_shared_with_the_rest_of_the_api(lite: Store, write_run: Calla
         assert views.get("run1") is view
 
     with_hub(lite, body, views=views)
+
+
+def test_a_comparison_is_told_whenever_one_of_its_runs_changes(lite: Store, write_run: Callable[..., Any]) -> None:
+    """Report and panels at once; again after a commit to either run; two viewers share one computation; another run
+    wakes nobody."""
+    writers = [write_run(run_id, name=run_id) for run_id in ("run1", "run2", "run3")]
+    for writer in writers:
+        writer.points("loss", range(50), 1.0)
+        writer.commit()
+    request = CompareRequest(runs=("run1", "run2"), panels=("compare-quality", "nothing"))
+
+    async def body(hub: Hub) -> None:
+        viewers = [hub.subscribe(), hub.subscribe()]
+        for viewer in viewers:
+            viewer.watch(request)
+        reports = []
+        for viewer in viewers:
+            seen = await take_until(viewer, lambda message: message["type"] == "panels")
+            reports += [message["report"] for message in seen if message["type"] == "compare"]
+            assert [fill["panel"] for fill in seen[-1]["fills"]] == ["compare-quality"]
+            assert seen[-1]["fills"][0]["run"] == "run1,run2"
+        assert reports[0] is reports[1]
+        for at, last in ((0, 60), (1, 70)):
+            writers[at].points("loss", range(50, last + 1), 1.0)
+            hub.notify(writers[at].commit())
+
+            def is_newer(message: Message, at: int = at, last: int = last) -> bool:
+                return message["type"] == "compare" and message["report"].members[at].last_step == last
+
+            await take_until(viewers[0], is_newer)
+        served = hub._num_begun
+        writers[2].points("loss", [50], 1.0)
+        hub._wake({one.run_id for one in writers[2].commit()})
+        assert not any(feed.wake.is_set() for feed in hub._feeds.values())
+        assert hub._num_begun == served
+
+    with_hub(lite, body)
+
+
+def test_a_comparison_whose_run_is_deleted_says_which(lite: Store, write_run: Callable[..., Any]) -> None:
+    """Its viewer is not computed for any more, and can ask for the others."""
+    for run_id in ("run1", "run2", "run3"):
+        writer = write_run(run_id, name=f"name of {run_id}")
+        writer.points("loss", range(50), 1.0)
+        writer.commit()
+
+    async def body(hub: Hub) -> None:
+        viewer = hub.subscribe()
+        viewer.watch(CompareRequest(runs=("run1", "run2", "run3")))
+        await take_until(viewer, lambda message: message["type"] == "compare")
+        lite.delete_run("run2", now_us=1)
+        hub.changed("run2")
+        (*_, gone) = await take_until(viewer, lambda message: message["type"] == "deleted")
+        assert (gone["run"], gone["name"]) == ("run2", "name of run2")
+        assert viewer.request is None
+        viewer.watch(CompareRequest(runs=("run1", "run3")))
+        await take_until(viewer, lambda message: message["type"] == "compare")
+
+    with_hub(lite, body)
