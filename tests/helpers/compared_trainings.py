@@ -135,7 +135,12 @@ def train(recipe: Recipe, directory: Path) -> None:
         every=recipe.every,
         name=recipe.name or recipe.precision.lower(),
         project="compared",
-        config={"seed": recipe.seed, "batch_size": recipe.batch_size, "learning_rate": recipe.learning_rate},
+        config={
+            "seed": recipe.seed,
+            "precision": recipe.precision,
+            "batch_size": recipe.batch_size * recipe.accumulate,
+            "learning_rate": recipe.learning_rate,
+        },
     )
     for step, (inputs, targets) in enumerate(_batches(recipe)):
         if scaler is not None and step == TROUBLE_STEP and recipe.held_scale is not None:

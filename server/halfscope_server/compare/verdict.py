@@ -7,6 +7,7 @@ number any more; and nothing is given as the cause that was neither measured nor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 
 OF_SEEDS = ("seed", "data_order", "initial_weights")
 """What other seeds bring along: its size is what the noise band is about, so it makes nothing incomparable."""
+CONFIGURATION = "config"
 GRAVITY: tuple[Outcome, ...] = ("worse", "unknown", "better", "equal")
 """The first of these that any member has is told of all."""
+OF_A_MEMBER = re.compile(r"[A-H]: ")
 MAX_NAMED = 4
 """Things named one by one; of more the number is told."""
 
@@ -40,8 +43,9 @@ MAX_NAMED = 4
 class _Case:
     """Everything about one member that a judgement rests on."""
 
+    at: int
+    """The member's place."""
     member: Member
-    baseline: Member
     name: str
     baseline_name: str
     quality: Quality
@@ -73,8 +77,8 @@ def _case(comparison: Comparison, at: int) -> _Case:
     names = [member.name for member in members]
     told = [f"{m.name} ({m.letter})" if names.count(m.name) > 1 else m.name or m.letter for m in members]
     return _Case(
+        at=at,
         member=members[at],
-        baseline=members[0],
         name=told[at],
         baseline_name=told[0],
         quality=quality,
@@ -144,7 +148,7 @@ def _headline(cases: Sequence[_Case], verdicts: Sequence[Verdict]) -> str:
     if len(cases) == 1:
         return verdicts[0].sentence
     pairs = sorted(zip(cases, verdicts, strict=True), key=lambda pair: GRAVITY.index(pair[1].outcome))
-    parts = []
+    parts: list[str] = []
     for case, verdict in pairs:
         start = _Start(step=verdict.from_step, layer=verdict.layer)
         part = f"{case.name} {_judgement(case, verdict.outcome, start)}"
@@ -207,8 +211,21 @@ def _signed(value: float) -> str:
 
 def _why_unknown(case: _Case) -> str:
     if case.confounders:
-        return _listed([f"{item.title.lower()} {item.text.partition(';')[0]}" for item in case.confounders])
+        return _listed([f"{item.title.lower()} {_difference_in(case, item)}" for item in _telling(case.confounders)])
     return case.quality.reason or "not enough was recorded of both"
+
+
+def _difference_in(case: _Case, item: FairnessItem) -> str:
+    """`64 against 32`: what is said of the first member that differs, where that is this one."""
+    text, own = item.text.partition(";")[0], f"{case.member.letter}: "
+    if OF_A_MEMBER.match(text) and not text.startswith(own):
+        return f"{item.values[case.at]} against {item.values[0]}"
+    return text.removeprefix(own)
+
+
+def _telling(items: Sequence[FairnessItem]) -> Sequence[FairnessItem]:
+    """Without the user's configuration, which mostly says the same in other words, where anything else differs."""
+    return [item for item in items if item.id != CONFIGURATION] or items
 
 
 def _because(case: _Case) -> str:
@@ -239,7 +256,7 @@ def _but(case: _Case, outcome: Outcome) -> str:
 def _cost_words(case: _Case) -> str:
     cost = case.cost
     if case.slowing:
-        named = _listed([item.title.lower() for item in case.slowing])
+        named = _listed([item.title.lower() for item in _telling(case.slowing)])
         return f"speed and memory not comparable ({named})"
     words = []
     if cost.speedup is not None:
@@ -275,8 +292,8 @@ def _limits(case: _Case, outcome: Outcome) -> list[str]:
         found.append(f"the step at which layers part is known to within {plural(numerics.interval, 'step')}")
     if case.unknown:
         found.append(f"not recorded of both: {_listed([item.title.lower() for item in case.unknown])}")
-    if case.slowing:
-        found += [f"{item.title.lower()}: {item.text}" for item in case.slowing if item.text]
+    different = [*case.confounders, *(item for item in case.slowing if item not in case.confounders)]
+    found += [f"{item.title.lower()}: {_difference_in(case, item)}" for item in different]
     if case.is_live:
         found.append("still training: this is as far as both have come")
     return [text for text in found if text]
