@@ -28,8 +28,8 @@ FLOOR_COMMIT_ROWS = 20_000
 
 
 def _unpaced(quick: bool) -> Iterator[Measurement]:
-    num_agents, num_series = 50, 20
-    num_steps = 400 if quick else 8_000
+    num_agents, num_series = (10 if quick else 50), 20
+    num_steps = 100 if quick else 8_000
     say(f"server.ingest: {num_agents} agents, {num_agents * num_series * num_steps:,} points as fast as they are taken")
     floors = [_sqlite_rows_per_s(quick)]
     with serving() as server:
@@ -55,8 +55,8 @@ def _unpaced(quick: bool) -> Iterator[Measurement]:
 
 
 def _paced(quick: bool) -> Iterator[Measurement]:
-    num_agents, num_series, steps_per_s = 100, 20, 50.0
-    seconds = 3 if quick else 20
+    num_agents, num_series, steps_per_s = (20 if quick else 100), 20, 50.0
+    seconds = 1 if quick else 20
     say(f"server.ingest: {num_agents} agents x {steps_per_s:g} steps/s x {num_series} scalars for {seconds} s")
     with serving() as server:
         results = run_senders(

@@ -26,28 +26,41 @@ def numbers(output: str) -> dict[str, tuple[float, str]]:
     return found
 
 
+QUICK: dict[str, dict[str, str]] = {
+    "server.series_1m*": {"server.series_1m_ms": "ms", "server.series_1m.points_ms": "ms"},
+    "server.layer*": {"server.layers_heatmap_ms": "ms", "server.bytes_per_layer_frame": "bytes"},
+    "server.ingest.points*": {"server.ingest.points_per_s": "points/s"},
+    "server.ingest.ack*": {"server.ingest.ack_p50_ms": "ms", "server.ingest.ack_p99_ms": "ms"},
+    "agent.mlp.*": {"agent.mlp.default.ratio": "ratio", "agent.mlp.default.extra_us": "us"},
+}
+RUNNER = """
+import sys
+from tests.bench.__main__ import main
+for pattern in sys.argv[1:]:
+    assert main(["--quick", "--only", pattern]) == 0
+    print("# done", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def quick_runs(python: Preloaded) -> dict[str, str]:
+    """What a quick run of each pattern prints; in one process, which loads what all of them need once."""
+    done = python.run(["-c", RUNNER, *QUICK], cwd=ROOT, strict=False, timeout_s=170.0)
+    assert done.returncode == 0, done.stderr
+    return dict(zip(QUICK, done.stdout.split("# done\n"), strict=False))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("pattern", "expected"),
-    [
-        ("server.series_1m*", {"server.series_1m_ms": "ms", "server.series_1m.points_ms": "ms"}),
-        ("server.layer*", {"server.layers_heatmap_ms": "ms", "server.bytes_per_layer_frame": "bytes"}),
-        ("server.ingest.points*", {"server.ingest.points_per_s": "points/s"}),
-        ("server.ingest.ack*", {"server.ingest.ack_p50_ms": "ms", "server.ingest.ack_p99_ms": "ms"}),
-        ("agent.mlp.*", {"agent.mlp.default.ratio": "ratio", "agent.mlp.default.extra_us": "us"}),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "expected"), QUICK.items())
 def test_quick_run_prints_name_value_unit_and_the_marks_last(
-    python: Preloaded, pattern: str, expected: dict[str, str]
+    quick_runs: dict[str, str], pattern: str, expected: dict[str, str]
 ) -> None:
     """Every number has its line, positive but for differences, and the marks come after all of them."""
-    done = python.run(["-m", "tests.bench", "--quick", "--only", pattern], cwd=ROOT, strict=False)
-    assert done.returncode == 0, done.stderr
-    found = numbers(done.stdout)
+    found = numbers(quick_runs[pattern])
     for name, unit in expected.items():
         assert found[name][1] == unit
         assert found[name][0] > 0 or name.endswith("extra_us")
-    lines = done.stdout.splitlines()
+    lines = quick_runs[pattern].splitlines()
     marks = lines.index("# marks")
     assert all(line.startswith("#   ") for line in lines[marks + 1 :])
     assert {name for name in expected if any(f" {name} " in line for line in lines[marks + 1 :])}

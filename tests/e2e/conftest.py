@@ -45,6 +45,7 @@ from numpy.typing import ArrayLike
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.e2e import layered
+from tests.helpers import preloaded
 from tests.helpers.ports import free_port
 from tests.helpers.stream import Stream, from_body, to_body
 
@@ -68,7 +69,7 @@ class Server:
         self.home = home
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: preloaded.Forked | None = None
 
     @property
     def token(self) -> str:
@@ -78,13 +79,12 @@ class Server:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HALFSCOPE_")}
         log = (self.home / "server.log").open("ab")
         with log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "halfscope", "serve", "--no-browser", "--port", str(self.port), *arguments],
+            self._process = preloaded.serving().start(
+                ["-m", "halfscope", "serve", "--no-browser", "--port", str(self.port), *arguments],
                 # These trainers speak over HTTP and then are silent: that must not turn into lost contact half-way.
                 env={**kept, "HALFSCOPE_HOME": str(self.home), "HALFSCOPE_LOST_CONTACT_S": "3600"},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
+                stdout=log.fileno(),
+                stderr=log.fileno(),
             )
         wait_until(self._is_up, START_S, lambda: (self.home / "server.log").read_text())
 

@@ -1,21 +1,26 @@
-"""Python programs in processes of their own that need not import torch: forks of one process that has done so.
+"""Python programs in processes of their own that need not import much: forks of one process that has done so.
 
     with Preloaded() as python:
         done = python.run(["-c", "import torch; ..."], env=environment)
+        server = python.start(["-m", "halfscope", "serve"], stdout=log, stderr=log)
 
 As a script this file is that process. A fork leaves its loop, and the program then runs as the rest of the script:
 uncaught exceptions, `sys.exit`, threads, hooks at exit and signals are Python's own business, as ever. Not for programs
 that set up what torch or Python read when they are loaded (thread counts, options of the interpreter).
-Invariant: nothing of halfscope is loaded before the fork.
+Invariant: nothing is loaded before the fork but what was asked for; for programs that train, nothing of halfscope.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import functools
 import gc
 import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -26,29 +31,103 @@ import types
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+TRAINING = ("torch._dynamo",)  # every optimizer loads it when it is made
+SERVING = ("halfscope_server.app", "halfscope_server.cli.serve", "alembic.command", "plotly.graph_objects")
+
+
+class Forked:
+    """A program that was started; used as a `subprocess.Popen`."""
+
+    def __init__(self, arguments: Sequence[str], status: socket.socket) -> None:
+        self.args = list(arguments)
+        self.returncode: int | None = None
+        self._status, self._said = status, b""
+        self.pid = self._next_number(60.0)
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0.0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """The exit code, minus the signal's number where one ended it.
+
+        Raises:
+            subprocess.TimeoutExpired: it still runs.
+        """
+        if self.returncode is None:
+            self.returncode = self._next_number(timeout_s)
+            self._status.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def _next_number(self, timeout_s: float | None) -> int:
+        while b"\n" not in self._said:
+            if not select.select([self._status], [], [], timeout_s)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout_s or 0.0)
+            said = self._status.recv(64)
+            assert said, f"what waits for {self.args} is gone"
+            self._said += said
+        number, _, self._said = self._said.partition(b"\n")
+        return int(number)
 
 
 class Preloaded:
-    """Starts programs; one at a time."""
+    """Starts programs."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Sequence[str] = TRAINING) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "error", __file__, str(theirs.fileno())],
+                [sys.executable, "-W", "error", __file__, str(theirs.fileno()), *modules],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        self._socket, self._answers = ours, ours.makefile("r")
+        self._socket, self._one_at_a_time = ours, threading.Lock()
 
     def __enter__(self) -> Preloaded:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._answers.close()
         self._socket.close()
         self._process.wait(60)
+
+    def start(
+        self,
+        arguments: Sequence[str],
+        *,
+        stdout: int,
+        stderr: int,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        strict: bool = True,
+    ) -> Forked:
+        """Begins what `python ARGUMENTS` does, with `-c CODE`, `-m MODULE` or a file first.
+
+        Args:
+            stdout, stderr: descriptors, which stay the caller's.
+            strict: with `-W error`.
+        """
+        places = {"env": dict(env or os.environ), "cwd": str(cwd or Path.cwd())}
+        request = {"arguments": list(arguments), "strict": strict, **places}
+        status, theirs = socket.socketpair()
+        with self._one_at_a_time, theirs:
+            socket.send_fds(self._socket, [b"."], [stdout, stderr, theirs.fileno()])
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+            return Forked(arguments, status)
 
     def run(
         self,
@@ -59,23 +138,23 @@ class Preloaded:
         strict: bool = True,
         timeout_s: float = 120.0,
     ) -> subprocess.CompletedProcess[str]:
-        """What `python ARGUMENTS` does, with `-c CODE`, `-m MODULE` or a file first; killed after `timeout_s`.
-
-        Args:
-            strict: with `-W error`.
-        """
-        places = {"env": dict(env or os.environ), "cwd": str(cwd or Path.cwd())}
-        request = {"arguments": list(arguments), "strict": strict, **places}
+        """As `start`, to its end, with all that it wrote; killed after `timeout_s`."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            socket.send_fds(self._socket, [b"."], [out.fileno(), err.fileno()])
-            self._socket.sendall(json.dumps(request).encode() + b"\n")
-            pid = int(self._answers.readline())
-            limit = threading.Timer(timeout_s, os.kill, (pid, signal.SIGKILL))
+            program = self.start(arguments, stdout=out.fileno(), stderr=err.fileno(), env=env, cwd=cwd, strict=strict)
+            limit = threading.Timer(timeout_s, os.kill, (program.pid, signal.SIGKILL))
             limit.start()
-            code = int(self._answers.readline())
+            code = program.wait()
             limit.cancel()
             texts = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode() for file in (out, err)]
         return subprocess.CompletedProcess(list(arguments), code, *texts)
+
+
+@functools.cache
+def serving() -> Preloaded:
+    """For `halfscope serve` and the other commands of the server's; one for this process, as long as it lives."""
+    preloaded = Preloaded(SERVING)
+    atexit.register(preloaded.__exit__)
+    return preloaded
 
 
 def _next_program(server: socket.socket) -> list[str]:
@@ -85,28 +164,47 @@ def _next_program(server: socket.socket) -> list[str]:
     """
     requests = server.makefile("rb")
     while True:
-        mark, (*fds,), _, _ = socket.recv_fds(server, 1, 2)
+        mark, fds, _, _ = socket.recv_fds(server, 1, 3)
         if not mark:
             os._exit(0)
         request = json.loads(requests.readline())
-        pid = os.fork()
-        if pid == 0:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:  # of earlier programs, what waited for them
+                pass
+        if os.fork() == 0:
             requests.close()
             server.close()
-            for target, fd in enumerate(fds, start=1):
-                os.dup2(fd, target)
-                os.close(fd)
-            os.chdir(request["cwd"])
-            os.environ.clear()
-            os.environ.update(request["env"])
-            if not request["strict"]:
-                sys.warnoptions.clear()
-                warnings.filters.remove(("error", None, Warning, None, 0))  # type: ignore[attr-defined]
-            return list(request["arguments"])
+            _as_parent(*fds)
+            return _become(request)
         for fd in fds:
             os.close(fd)
-        server.sendall(f"{pid}\n".encode())
-        server.sendall(f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n".encode())
+
+
+def _as_parent(out: int, err: int, status: int) -> None:
+    """Forks, returns in the fork, and there alone; here it says how that ends."""
+    pid = os.fork()
+    if pid != 0:
+        os.close(out)
+        os.close(err)
+        os.write(status, f"{pid}\n".encode())
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with contextlib.suppress(BrokenPipeError):
+            os.write(status, f"{code}\n".encode())
+        os._exit(0)
+    os.close(status)
+    for target, fd in enumerate((out, err), start=1):
+        os.dup2(fd, target)
+        os.close(fd)
+
+
+def _become(request: Mapping[str, Any]) -> list[str]:
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    if not request["strict"]:
+        sys.warnoptions.clear()
+        warnings.filters.remove(("error", None, Warning, None, 0))  # type: ignore[attr-defined]
+    return list(request["arguments"])
 
 
 def _run(arguments: Sequence[str]) -> None:
@@ -124,11 +222,12 @@ def _run(arguments: Sequence[str]) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
-def _load() -> None:
-    importlib.import_module("torch._dynamo")  # every optimizer loads it when it is made
+def _load(modules: Sequence[str]) -> None:
+    for module in modules:
+        importlib.import_module(module)
     gc.freeze()  # what is there now need not be looked through in every fork
 
 
 if __name__ == "__main__":
-    _load()
+    _load(sys.argv[2:])
     _run(_next_program(socket.socket(fileno=int(sys.argv[1]))))

@@ -14,8 +14,6 @@ import shutil
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -29,6 +27,8 @@ from halfscope.record.recorder import Recorder
 from halfscope.send import drain, ensure_sender, status, sync
 from halfscope.wire.messages import Declare, End, Event, Points, Series, Start, StreamInfo
 from halfscope_server.store.store import Store
+
+from tests.helpers.preloaded import Forked, serving
 
 RUN, STREAM = "01jabcdefghjkmnp", "ab12"
 Point = tuple[str, int, int, bytes]
@@ -47,7 +47,7 @@ class Server:
         self.journals = home / "found"
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | None = None
 
     @property
     def url(self) -> str:
@@ -60,13 +60,8 @@ class Server:
     def start(self) -> None:
         environ = {**os.environ, "HALFSCOPE_HOME": str(self.home), "HALFSCOPE_DIR": str(self.journals)}
         with (self.home / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "halfscope", "serve", "--port", str(self.port), "--no-browser"],
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            command = ["-m", "halfscope", "serve", "--port", str(self.port), "--no-browser"]
+            self._process = serving().start(command, env=environ, stdout=log.fileno(), stderr=log.fileno())
         deadline_s = time.monotonic() + 60
         while not self._answers():
             assert self._process.poll() is None, (self.home / "server.log").read_text()

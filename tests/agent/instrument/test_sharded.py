@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.helpers.preloaded import Preloaded
 
 PROGRAM = """
 import torch, torch.distributed as dist, halfscope, sys
@@ -31,12 +31,10 @@ dist.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_a_sharded_model_gives_the_norm_of_its_local_part(tmp_path: Path, read: Any) -> None:
+def test_a_sharded_model_gives_the_norm_of_its_local_part(tmp_path: Path, read: Any, python: Preloaded) -> None:
     """DTensor gradients are read as this rank's shard; names, steps and memory are there."""
     env = {**os.environ, "HALFSCOPE_MODE": "offline", "HALFSCOPE_DIR": str(tmp_path / "journals")}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "store")], env=env, capture_output=True, text=True, timeout=150
-    )
+    done = python.run(["-c", PROGRAM, str(tmp_path / "store")], env=env, strict=False, timeout_s=150)
     assert done.returncode == 0, done.stderr
     (recorded,) = read(tmp_path / "journals")
     assert recorded.kinds("agent_degraded") == []

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from halfscope.__main__ import main
+
+from tests.helpers.preloaded import Forked, serving
 
 START_S = 30.0
 
@@ -28,22 +29,14 @@ def environment_of(home: Path) -> dict[str, str]:
 
 def command(home: Path, *arguments: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
     """Runs one `halfscope` command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "halfscope", *arguments],
-        env=environment_of(home),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
+    return serving().run(["-m", "halfscope", *arguments], env=environment_of(home), timeout_s=timeout_s)
 
 
 @dataclass(slots=True, kw_only=True)
 class Served:
     """A running server."""
 
-    process: subprocess.Popen[str]
+    process: Forked
     home: Path
     lines: list[str] = field(default_factory=list)
     """What it printed."""
@@ -65,17 +58,13 @@ class Served:
 @contextmanager
 def served(home: Path, *arguments: str) -> Iterator[Served]:
     """A server of that home, started and stopped."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "halfscope", "serve", "--no-browser", *arguments],
-        env=environment_of(home),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    readable, writable = os.pipe()
+    command_line = ["-m", "halfscope", "serve", "--no-browser", *arguments]
+    process = serving().start(command_line, env=environment_of(home), stdout=writable, stderr=writable)
+    os.close(writable)
     server = Served(process=process, home=home)
-    assert process.stdout is not None
-    reader = threading.Thread(target=lambda: server.lines.extend(process.stdout or ()))
+    output = os.fdopen(readable)
+    reader = threading.Thread(target=lambda: server.lines.extend(output))
     reader.start()
     try:
         deadline = time.monotonic() + START_S
@@ -89,7 +78,7 @@ def served(home: Path, *arguments: str) -> Iterator[Served]:
             process.kill()
             process.wait()
         reader.join()
-        process.stdout.close()
+        output.close()
 
 
 @pytest.fixture(scope="session")
