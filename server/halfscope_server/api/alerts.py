@@ -6,6 +6,7 @@ page once, also while new ones fire.
 
 from __future__ import annotations
 
+import difflib
 import re
 import secrets
 from typing import Annotated, Literal
@@ -107,6 +108,7 @@ def add_silence(body: SilenceBody, services: ServicesNow) -> SilenceItem:
     for name, most in MAX_CHARS.items():
         _check_text(name, getattr(body, name), most)
     _check_text("comment", body.comment.strip(), 500)
+    _check_there(services, body)
     now_us = wall_clock_us()
     row = SilenceRow(
         silence_id=secrets.token_hex(8),
@@ -126,6 +128,21 @@ def lift_silence(silence: Annotated[str, Path(max_length=64)], services: Service
     """End a silence: what still goes on and was not sent because of it is sent now."""
     if not services.store.alerts.lift_silence(silence):
         raise NotFound(f"there is no silence {silence}; it may have ended or been lifted already")
+
+
+def _check_there(services: Services, body: SilenceBody) -> None:
+    """A name that is mistyped would silence nothing, without anybody noticing before the next night."""
+    if body.rule and services.store.alerts.rule(body.rule) is None:
+        names = {row.rule_id for row in services.store.alerts.rules()}
+        near = difflib.get_close_matches(body.rule, sorted(names), n=3, cutoff=0.5)
+        expected = f"did you mean {' or '.join(near)}?" if near else "expected the id of a rule, as its page shows it"
+        raise InvalidRequest(f'there is no rule "{body.rule}"; {expected}')
+    if body.run and services.store.get_run(body.run) is None:
+        named = [row.run_id for row in services.store.list_runs() if row.name == body.run]
+        expected = (
+            f"that is the name of {' and '.join(named[:3])}: give the id" if named else "expected the id of a run"
+        )
+        raise InvalidRequest(f'there is no run "{body.run}"; {expected}')
 
 
 def _described(services: Services, episode: EpisodeRow | None, alert: str) -> AlertItem:

@@ -1,6 +1,6 @@
 """Streams that ended without their own word: the sender's Bye, and contact lost and regained.
 
-Owns the only decision in the store that depends on the clock. Must not decode records. Invariant: the wall clock
+Owns the only decision in the store that depends on the clock. Invariant: the wall clock
 decides once: it writes `lost_contact` into the run's events, and whoever replays the run reads that instead of a
 clock.
 """
@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from halfscope.wire.messages import Bye
+from halfscope.wire.messages import Bye, Points
 
 from halfscope_server.store import cursors, events, runs, schema
 from halfscope_server.store.cursors import Key, StreamState
+from halfscope_server.store.records import measured_of
 from halfscope_server.store.types import SERVER_STREAM
 
 FRESH_US = 5_000_000
@@ -172,7 +173,7 @@ def _write(
             state,
             seq,
             kind,
-            step=_last_step(connection, state.run_id) or 0,
+            step=_newest_step(connection, state) or 0,
             now_us=now_us,
             severity=severity,
             attributes={"outcome": outcome},
@@ -180,6 +181,26 @@ def _write(
         events.insert(connection, [row])
     for run_id in sorted({state.run_id for state in states}):
         runs.refresh_state(connection, run_id)
+
+
+def _newest_step(connection: sa.Connection, state: StreamState) -> int | None:
+    """Of this stream: of several ranks one may be gone long before the others stop."""
+    of_stream = (state.run_id, state.attempt, state.stream)
+    segment, chunk = schema.segment.c, schema.chunk.c
+    newest_first = (
+        sa.select(segment.raw_bytes, segment.body)
+        .where(sa.tuple_(segment.run_id, segment.attempt, segment.stream) == of_stream)
+        .order_by(segment.first_seq.desc())
+    )
+    for raw_bytes, body in connection.execute(newest_first):
+        points = [record for record in measured_of(body, raw_bytes) if isinstance(record, Points)]
+        if points:
+            return max(max(memoryview(record.steps).cast("q")) for record in points)
+    merged = sa.select(sa.func.max(chunk.last_step)).where(
+        sa.tuple_(chunk.run_id, chunk.attempt, chunk.stream) == of_stream
+    )
+    step = connection.execute(merged).scalar()
+    return _last_step(connection, state.run_id) if step is None else int(step)
 
 
 def _last_step(connection: sa.Connection, run_id: str) -> int | None:

@@ -93,7 +93,7 @@ def save(connection: sa.Connection, evaluations: Sequence[Evaluation], *, now_us
             refused.add(one.run_id)
     kept = [one for one in ordered if one.run_id not in refused]
     _upsert(connection, [row for one in kept for row in one.episodes], now_us=now_us)
-    notices = [(one.run_id, row) for one in kept for row in one.notices]
+    notices = [(one.run_id, row) for one in kept for row in one.notices if not _is_needless(connection, row)]
     for run_id, row in notices:
         if row.kind.startswith(REPEAT):
             _supersede(connection, run_id, row)
@@ -113,6 +113,18 @@ def _supersede(connection: sa.Connection, run_id: str, newer: NoticeRow) -> None
             notice.c.state == "waiting",
         )
     )
+
+
+def _is_needless(connection: sa.Connection, row: NoticeRow) -> bool:
+    """A repetition of what somebody has seen since it was decided on."""
+    return row.kind.startswith(REPEAT) and _is_acknowledged(connection, row)
+
+
+def _is_acknowledged(connection: sa.Connection, row: NoticeRow) -> bool:
+    seen = sa.select(episode.c.episode_id).where(
+        episode.c.episode_id == row.episode_id, episode.c.acknowledged_us.is_not(None)
+    )
+    return connection.execute(seen.limit(1)).first() is not None
 
 
 def _present(connection: sa.Connection, run_ids: Sequence[str]) -> set[str]:
@@ -200,7 +212,12 @@ def find(connection: sa.Connection, episode_id: str) -> EpisodeRow | None:
 
 
 def acknowledge(connection: sa.Connection, episode_id: str, by: str, *, now_us: int) -> None:
-    """Note who has seen it; the first one stays."""
+    """Note who has seen it; the first one stays. Repetitions that wait to be sent are not needed any more."""
+    connection.execute(
+        sa.delete(notice).where(
+            notice.c.episode_id == episode_id, notice.c.kind.startswith(REPEAT), notice.c.state == "waiting"
+        )
+    )
     connection.execute(
         sa.update(episode)
         .where(episode.c.episode_id == episode_id, episode.c.acknowledged_us.is_(None))
@@ -294,8 +311,9 @@ def claim(
 
 def settle(connection: sa.Connection, claimed: NoticeRow, values: dict[str, Any]) -> bool:
     """Say what became of a claimed notification; False: it was claimed anew since, or is gone."""
-    if values["state"] == "waiting" and claimed.kind.startswith(REPEAT) and _is_superseded(connection, claimed):
-        # Made while this one was on its way: only the newer one is tried again.
+    is_retry = values["state"] == "waiting" and claimed.kind.startswith(REPEAT)
+    if is_retry and (_is_superseded(connection, claimed) or _is_acknowledged(connection, claimed)):
+        # While this one was on its way a newer one was made, or somebody saw what it tells of: it is not tried again.
         left = sa.delete(notice).where(*_is_notice(claimed), notice.c.state == "sending")
         return connection.execute(left.where(notice.c.num_tries == claimed.num_tries)).rowcount > 0
     settled = connection.execute(

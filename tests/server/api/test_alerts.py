@@ -157,17 +157,26 @@ def test_bands_say_where_rules_fired_on_a_run(client: TestClient, services: Serv
         ({"layer": "a" * 200_000}, "layer has 200,000 characters; expected at most 512"),
         ({"run": "x\x00"}, "run holds a NUL"),
         ({"rule": "  "}, "rule holds only spaces"),
+        ({"rule": "wach"}, 'there is no rule \\"wach\\"; did you mean watch?'),
+        ({"rule": "loss"}, "expected the id of a rule"),
+        ({"run": "fp16-cnn"}, "that is the name of "),
+        ({"run": "0123abcd"}, 'there is no run \\"0123abcd\\"; expected the id of a run'),
     ],
 )
-def test_a_silence_that_can_match_nothing_is_refused(client: TestClient, body: dict[str, str], told: str) -> None:
+def test_a_silence_that_can_match_nothing_is_refused(
+    client: TestClient, services: Services, run_id: str, body: dict[str, str], told: str
+) -> None:
     """With what was seen; nothing is kept of it."""
+    services.store.alerts.put_rule("watch", {}, now_us=1)
     refused = client.post("/api/v1/silences", json=body)
     assert (refused.status_code, told in refused.text) == (422, True)
     assert client.get("/api/v1/silences").json() == {"silences": []}
 
 
-def test_silences_end_by_themselves_or_are_lifted(client: TestClient, run_id: str) -> None:
+def test_silences_end_by_themselves_or_are_lifted(client: TestClient, services: Services, run_id: str) -> None:
     """Silencing everything must be said; what has ended is not listed."""
+    for rule in ("watch", "short"):
+        services.store.alerts.put_rule(rule, {}, now_us=1)
     assert client.post("/api/v1/silences", json={"for_s": 60}).status_code == 422
     made = client.post("/api/v1/silences", json={"run": run_id, "rule": "watch", "for_s": 3600, "comment": " why "})
     body = made.json()

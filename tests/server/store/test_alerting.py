@@ -12,7 +12,7 @@ import pytest
 from halfscope_server.errors import Conflict
 from halfscope_server.store.episodes import ChannelStatus, EpisodeCounts, Evaluation
 from halfscope_server.store.store import Store
-from halfscope_server.store.types import ChannelRow, SilenceRow
+from halfscope_server.store.types import ChannelRow, NoticeRow, SilenceRow
 
 from tests.helpers.alerts import FIRING, MUTED, NOTICE, PENDING, RESOLVED
 
@@ -217,6 +217,27 @@ def test_many_who_claim_at_once_share_what_is_due(store: Store, begun: Make) -> 
     for thread in threads:
         thread.join()
     assert sorted(claimed) == sorted(row.kind for row in rows)
+
+
+def test_no_repetition_is_sent_of_what_somebody_has_seen(store: Store, begun: Make) -> None:
+    """One that waits is dropped when the episode is acknowledged, one that failed on its way is not tried again, one
+    that was decided on before is not kept; the beginning and the end are told all the same."""
+    begun(run_id="run1")
+
+    def notice(kind: str) -> NoticeRow:
+        return dataclasses.replace(NOTICE, kind=kind)
+
+    rows = [NOTICE, notice("repeat:1")]
+    store.alerts.save_evaluation("run1", episodes=[FIRING], notices=rows, now_us=9)
+    claimed = {row.kind: row for row in store.alerts.claim_notices(now_us=1_000, limit=9, lease_s=60)}
+    assert set(claimed) == {NOTICE.kind, "repeat:1"}
+    store.alerts.save_evaluation("run1", notices=[notice("repeat:2")], now_us=9)
+    store.alerts.acknowledge(FIRING.episode_id, "ann", now_us=10)
+    store.alerts.settle_notice(claimed["repeat:1"], state="waiting", now_us=11, due_us=12)
+    store.alerts.settle_notice(claimed[NOTICE.kind], state="waiting", now_us=11, due_us=12)
+    store.alerts.save_evaluation("run1", notices=[notice("repeat:3"), notice("resolved")], now_us=13)
+    left = {row.kind: row.state for row in store.alerts.notices(FIRING.episode_id)}
+    assert left == {NOTICE.kind: "waiting", "resolved": "waiting"}
 
 
 def test_channels_are_replaced_whole_and_forgotten_with_what_waits(store: Store, begun: Make) -> None:

@@ -87,6 +87,24 @@ def test_a_killed_trainer_is_told_by_its_sender(store: Store, begun: Make, make_
     assert state(store, sender.run_id)[0] == "killed"
 
 
+def test_what_is_told_of_a_killed_rank_names_its_own_newest_step(store: Store, begun: Make, make_points: Make) -> None:
+    """Not the one that the others had come to; also where its steps have been merged. Of one that made none, theirs."""
+    first = begun(rank=0)
+    second = begun(run_id=first.run_id, stream="11" * 8, rank=1)
+    third = begun(run_id=first.run_id, stream="22" * 8, rank=2)
+    begun(run_id=first.run_id, stream="33" * 8, rank=3)
+    store.commit([third.batch(make_points([0, 1, 2, 3, 4, 5], {0: [1] * 6}))], now_us=100)
+    store.commit([second.batch(make_points([0, 1, 2, 3], {0: [1] * 4}))], now_us=100)
+    store.commit([first.batch(make_points([*range(9)], {0: [1] * 9}))], now_us=100)
+    store.bye(Bye(*second.key, "killed", 150), now_us=160)
+    while store.compact(now_us=10**12, budget_s=10.0):
+        pass
+    assert store.mark_lost_contact(silent_since_us=10**13, now_us=10**13) == [first.run_id]
+    ends = store.events(first.run_id, kinds=["run_ended", "lost_contact"])
+    told = {(event.kind, event.rank): event.step for event in ends}
+    assert told == {("run_ended", 1): 3, ("lost_contact", 0): 8, ("lost_contact", 2): 5, ("lost_contact", 3): 8}
+
+
 def test_a_farewell_after_an_end_record_changes_nothing(store: Store, begun: Make) -> None:
     """The End record has said how; and a farewell of an unknown stream is nothing."""
     sender = begun()
