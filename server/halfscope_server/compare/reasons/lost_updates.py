@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from halfscope_server.compare.reasons.base import UPDATES, Mechanism
-from halfscope_server.compare.types import Reason
+from halfscope_server.compare.types import LayerDivergence, Reason
 from halfscope_server.query.format import integer, layer_words, plural, share
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def find(comparison: Comparison, index: int) -> list[Reason]:
     """The layer that lost most of its updates, with how many others did."""
     numerics = comparison.numerics[index]
-    lost = [layer for layer in numerics.layers if layer.what == "updates" and layer.lost_update_share is not None]
+    lost = [layer for layer in numerics.layers if layer.what == "updates" and _lost(layer) > 0]
     if not lost:
         return []
     first_step = min(layer.first_step for layer in lost if layer.first_step is not None)
     first = [layer for layer in lost if layer.first_step == first_step]
-    worst = max(first, key=lambda layer: (layer.layer == numerics.first_layer, layer.lost_update_share or 0.0))
+    worst = max(first, key=lambda layer: (layer.layer == numerics.first_layer, _lost(layer)))
     others = f", as {plural(len(lost) - 1, 'other layer')} did" if len(lost) > 1 else ""
     return [
         Reason(
@@ -38,6 +38,11 @@ def find(comparison: Comparison, index: int) -> list[Reason]:
             " that rounds stochastically or keeps what was rounded off. A larger learning rate only moves the limit.",
         )
     ]
+
+
+def _lost(layer: LayerDivergence) -> float:
+    """Share beyond the baseline's; where that was not recorded, its weights are FP32 and lose hardly any."""
+    return (layer.lost_update_share or 0.0) - (layer.baseline_lost_update_share or 0.0)
 
 
 REASON = Mechanism(id="lost_updates", find=find)

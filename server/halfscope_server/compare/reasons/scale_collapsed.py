@@ -33,7 +33,7 @@ FLOOR_LOG2 = 4.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fall:
     step: int
-    """The last at the level that it held."""
+    """The last at the level that it held, which was skipped."""
     held: float
     last: float
 
@@ -79,10 +79,14 @@ def _find(view: RunView) -> _Fall | None:
     if held - last < FALL_LOG2 or last >= FLOOR_LOG2:
         return None
     at = int(np.flatnonzero(low >= held)[-1])
-    end = int(step[at + 1]) if found.is_raw else int(step[at]) + 2 * ROLLUP_WIDTH
-    if not ((view.skips.step >= step[at]) & (view.skips.step < end)).any():
+    # Of a summary all steps were at the level: what took it down is at its very end or in the next.
+    first, end = (
+        (step[at], step[at + 1]) if found.is_raw else (step[at] + ROLLUP_WIDTH - 1, step[at] + 2 * ROLLUP_WIDTH)
+    )
+    skips = view.skips.step[(view.skips.step >= first) & (view.skips.step < end)]
+    if not skips.size:
         return None  # it was set
-    return _Fall(step=int(step[at]), held=float(2.0**held), last=float(2.0**last))
+    return _Fall(step=int(skips.min()), held=float(2.0**held), last=float(2.0**last))
 
 
 REASON = Mechanism(id="scale_collapsed", find=find)
