@@ -53,8 +53,8 @@ class Axis:
 
     def step_at(self, x: float) -> float:
         """The last step at or before a place, not rounded."""
-        if x <= self._x[0] or x >= self._x[-1]:
-            end, slope = (0, self._slopes()[0]) if x <= self._x[0] else (-1, self._slopes()[1])
+        if x < self._x[0] or x >= self._x[-1]:
+            end, slope = (0, self._slopes()[0]) if x < self._x[0] else (-1, self._slopes()[1])
             return float(self._step[end] + (x - self._x[end]) / slope) if slope > 0 else float(self._step[end])
         # Of steps at one place (skipped ones) the last: np.interp would take any.
         at = int(np.searchsorted(self._x, x, "right")) - 1

@@ -205,8 +205,11 @@ def _held(
     level, difference = float(kept.baseline.mean[final].mean()), float(kept.difference[final].mean())
     reference, gain = _reference(kept), _gain(kept)
     tolerance = tolerance_share * max(abs(level), GAIN_TOLERANCE * gain)
-    wander, freedom = (error.value, error.freedom) if error else (0.0, 1.0)
     batch, batch_share = _batch_noise(kept)
+    if error is None:  # nothing is known of other seeds: what batches do to the two levels is the least
+        error = _error_of_levels(kept, kept.final) or Error(value=batch / reference, freedom=1.0)
+        batch = 0.0
+    wander, freedom = error.value, error.freedom
     spread = wander * reference if noise == "repeats" else math.hypot(batch, wander * reference)
     interval = None if noise == "none" else t_quantile(0.5 + INTERVAL_SHARE / 2, freedom) * spread
     half = max(tolerance, t_quantile(0.5 + BAND_SHARE / 2, freedom) * spread)
@@ -252,11 +255,21 @@ def _batch_noise(kept: Pair) -> tuple[float, float]:
     steps_per_cell = float(np.median(np.minimum(kept.baseline.count[part], kept.member.count[part])))
     value = scatter * math.sqrt(max(1.0, steps_per_cell))
     if not (kept.is_in_step and _correlation(np.diff(one), np.diff(two)) >= SHARED):
-        errors = [error_of_mean(run, without_trend=True) for run in (one, two)]
-        value = min(
-            value, UNSHARED_ERRORS * math.hypot(*(error.value for error in errors if error is not None)) or value
-        )
+        levels = _error_of_levels(kept, part)
+        value = min(value, UNSHARED_ERRORS * levels.value * _reference(kept)) if levels else value
     return value, value / found.value
+
+
+def _error_of_levels(kept: Pair, part: slice) -> Error | None:
+    """The error of the difference of two levels that have nothing in common, relative to the reference."""
+    one, two = (error_of_mean(run.mean[part], without_trend=True) for run in (kept.baseline, kept.member))
+    if one is None or two is None:
+        return None
+    value = math.hypot(one.value, two.value)
+    # Welch and Satterthwaite.
+    below = one.value**4 / one.freedom + two.value**4 / two.freedom
+    freedom = value**4 / below if below > 0 else min(one.freedom, two.freedom)
+    return Error(value=value / _reference(kept), freedom=freedom)
 
 
 def _correlation(one: Floats, two: Floats) -> float:
