@@ -89,6 +89,10 @@ EVENTS: dict[str, Callable[[Runs], Iterator[Found]] | Elsewhere] = {
     "lr_ahead_of_optimizer": LATER,
     "no_grad_for_optimizer": LATER,
     "rank_origin": LATER,
+    "act_overflow": FUNCTION,
+    "compare:baseline_not_fp32": FUNCTION,
+    "compare:first_divergence": FUNCTION,
+    "compare:slower_than_fp32": FUNCTION,
 }
 
 SEVERITIES = {"info": "info", "warn": "warning", "critical": "critical"}
@@ -152,6 +156,12 @@ METRICS: dict[str, Metric | Elsewhere] = {
     "names.common": FUNCTION,
     "records_per_step": FUNCTION,
     "hooks_after_detach": FUNCTION,
+    "meta.float32_matmul_precision": FUNCTION,
+    "rel_err": FUNCTION,
+    "out.zero_frac": FUNCTION,
+    "time_ratio.fp16": FUNCTION,
+    "eager": FUNCTION,
+    "compiled": FUNCTION,
 }
 
 OTHERS: dict[str, Elsewhere] = {

@@ -16,10 +16,15 @@ import numpy as np
 import pytest
 import torch
 from halfscope.instrument.names import parameter_names
+from halfscope.record.layout import find_streams
+from halfscope_server.compare.comparison import Comparison, Comparisons
+from halfscope_server.compare.cost import measure
+from halfscope_server.query import Views
 from halfscope_server.query.events import plain
 from halfscope_server.query.format import json_number
 
 from tests.cases.recordings import Recording, read
+from tests.helpers.comparing import Recordings, ship
 
 ORACLE: dict[str, Any] = json.loads((Path(__file__).parent / "oracle.json").read_text(encoding="utf-8"))
 
@@ -144,6 +149,110 @@ def test_c45_gradients_at_zero_are_counted_as_they_are(name: str) -> None:
     sketch = halfscope.sketch_of(values.grad)
     num_nan = sum(each == "nan" for each in ORACLE["c45"]["observed"][name]["grad"])
     assert (int(sketch.nan), int(sketch.zeros)) == (num_nan, 4 - num_nan)
+
+
+# ---- C47, C49, C50, C51: what comparisons tell ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", ["highest", "high", "medium"])
+def test_c47_a_baseline_that_may_not_be_fp32_is_told(
+    watch: Watch, tmp_path: Path, recordings: Recordings, setting: str
+) -> None:
+    """By the switch, whatever type its tensors say; and not where both runs are what they are called."""
+    before = torch.get_float32_matmul_precision()
+    try:
+        for precision in (setting, "highest"):
+            torch.set_float32_matmul_precision(precision)
+            model = torch.nn.Linear(4, 2)
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            run = watch(model, optimizer)
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            run.finish()
+    finally:
+        torch.set_float32_matmul_precision(before)
+    places = sorted(find_streams(tmp_path / "journals"), key=lambda place: place.run_id)
+    for place in places:
+        ship(recordings.store, place)
+    fairness = Comparisons(Views(recordings.store)).get([place.run_id for place in places]).fairness
+    (item,) = [item for item in fairness.items if item.id == "baseline_not_fp32"]
+    if setting == "highest":
+        assert item.state == "same"
+    else:
+        assert item.state == "different"
+        assert {"quality", "speed"} <= set(item.confounds)
+        assert setting in item.values[0]
+
+
+def _decomposed(kind: str, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The stages of what exporters take apart."""
+    if kind == "softmax":
+        found = {"exp": inputs.exp()}
+        return found | {
+            "sum": found["exp"].sum(-1, keepdim=True),
+            "out": found["exp"] / found["exp"].sum(-1, keepdim=True),
+        }
+    found = {"mean": inputs.mean(-1, keepdim=True)} if kind == "layer_norm" else {}
+    found["sub"] = inputs - found["mean"] if kind == "layer_norm" else inputs
+    found["pow"] = found["sub"].pow(2)
+    found["var"] = found["pow"].mean(-1, keepdim=True)
+    found["rsqrt"] = torch.rsqrt(found["var"] + 1e-5)
+    return found | {"out": found["sub"] * found["rsqrt"]}
+
+
+def test_c49_the_stage_that_overflows_is_found_behind_a_finite_result() -> None:
+    """The square, though what comes out is finite: zero in every element."""
+    torch.manual_seed(0)
+    inputs = torch.randn(4, 64) * 400
+    stages = halfscope.compare_tensors(_decomposed("layer_norm", inputs), _decomposed("layer_norm", inputs.half()))
+    (event,) = ORACLE["c49"]["expect"]["events"]
+    assert next(stage.name for stage in stages if stage.diverges) == event["where"]
+    for stage in stages:
+        assert stage.relative_error == pytest.approx(float(ORACLE["c49"]["observed"]["rel_err"][stage.name]), rel=1e-3)
+    assert stages[-1].relative_error == pytest.approx(metrics("c49")["rel_err[out]"])
+    assert (stages[-1].zero_share, stages[-1].nonfinite) == (metrics("c49")["out.zero_frac"], 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gain", "first"),
+    [
+        ("layer_norm", 1.0, None),
+        ("rms_norm", 400.0, "pow"),
+        ("rms_norm", 1e-3, "pow"),  # squares near FP16's floor
+        ("softmax", 1.0, None),
+        ("softmax", 8.0, "exp"),
+    ],
+)
+def test_c49_healthy_stages_do_not_diverge_and_others_do_where_it_begins(
+    kind: str, gain: float, first: str | None
+) -> None:
+    """More of what is taken apart, with and without trouble."""
+    torch.manual_seed(0)
+    inputs = torch.randn(4, 64) * gain
+    stages = halfscope.compare_tensors(_decomposed(kind, inputs), _decomposed(kind, inputs.half()))
+    assert next((stage.name for stage in stages if stage.diverges), None) == first
+
+
+def test_c50_amp_that_is_slower_says_so_and_why(recordings: Recordings) -> None:
+    """By the oracle's ratio, with an interval that leaves no doubt; layers too small, and no FP16 arithmetic."""
+    _, cost = measure(Comparison(recordings.views("tiny_fp32", "tiny_fp16")))
+    assert cost.speedup is not None
+    assert cost.speedup.low is not None
+    assert cost.speedup.high is not None
+    low, high = metrics("c50")["time_ratio.fp16"]
+    assert low <= 1 / cost.speedup.value <= high
+    assert cost.speedup.high < 1
+    assert any("layers are small" in because for because in cost.because)
+    assert any("FP16 arithmetic" in because for because in cost.because)
+
+
+def test_c51_what_overflows_in_eager_mode_alone_is_found() -> None:
+    """Infinite in one, finite in the other, by the values that the program printed."""
+    eager, compiled = (float(metrics("c51")[name]) for name in ("eager", "compiled"))
+    for given, reference in [((eager, compiled), compiled), ((compiled, eager), eager)]:
+        (found,) = halfscope.compare_tensors({"y": torch.tensor([given[1]])}, {"y": torch.tensor([given[0]])})
+        assert found.diverges
+        assert (found.nonfinite, found.reference_nonfinite) == (int(given[0] == eager), int(reference == eager))
 
 
 # ---- C56, C58: what holds NaN ------------------------------------------------------------------------
