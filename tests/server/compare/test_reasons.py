@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 import math
 import pkgutil
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from halfscope_server.compare import reasons
 from halfscope_server.compare.comparison import Comparison
+from halfscope_server.compare.numerics import RESPECTS
 from halfscope_server.compare.reasons.scale_collapsed import FALL_LOG2, HELD_STEPS
 from halfscope_server.compare.types import Reason
 from halfscope_server.query import Views
@@ -39,6 +42,15 @@ def test_every_file_is_a_mechanism_of_that_name() -> None:
     assert {mechanism.id for mechanism in reasons.mechanisms()} == files
     for name in files:
         assert importlib.import_module(f"halfscope_server.compare.reasons.{name}").REASON.id == name
+
+
+def test_the_page_lists_every_reason_and_respect() -> None:
+    """docs/compare.md has a row for each, and for no other."""
+    text = (Path(__file__).resolve().parents[3] / "docs/compare.md").read_text("utf-8")
+    numerics_part = text.split("## Numerics")[1].split("## Reasons")[0]
+    reasons_part = text.split("## Reasons")[1].split("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", reasons_part, re.M)) == {item.id for item in reasons.mechanisms()}
+    assert set(re.findall(r"^\| `(\w+)` \|", numerics_part, re.M)) == set(RESPECTS)
 
 
 # ---- real trainings --------------------------------------------------------------------------
