@@ -53,11 +53,11 @@ class Watched:
 
 
 def sketches(records: list[Record], layer: str) -> dict[int, Sketch]:
-    """Step to the sketch of one layer."""
+    """Step to the sketch of one layer's gradient."""
     names = {item.lid: item.name for record in records if isinstance(record, Layers) for item in record.layers}
     found = {}
     for record in records:
-        if isinstance(record, Sketches):
+        if isinstance(record, Sketches) and record.of == "grad":
             lids, stack = unpack(record)
             place = [names[lid] for lid in lids.tolist()].index(layer)
             found[record.step] = stack[place]
@@ -246,7 +246,8 @@ def test_the_scale_of_a_step_is_the_one_it_used(tmp_path: Path) -> None:
         after.append(scaler.get_scale())
     records = watched.records()
     assert after == [8.0, 16.0, 32.0]
-    assert [record.scale for record in records if isinstance(record, Sketches)] == [4.0, 8.0, 16.0]
+    read = [record for record in records if isinstance(record, Sketches) and record.of == "grad"]
+    assert [record.scale for record in read] == [4.0, 8.0, 16.0]
     assert list(series(records, "amp.scale").values()) == [4.0, 8.0, 16.0]
     assert all(found.absmax == 1.0 for found in sketches(records, "weight").values())
 

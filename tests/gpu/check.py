@@ -185,7 +185,7 @@ def recorded_bins(records: Sequence[Record]) -> dict[int, dict[str, Bins]]:
     names = {each.lid: each.name for record in records if isinstance(record, Layers) for each in record.layers}
     found: dict[int, dict[str, Bins]] = {}
     for record in records:
-        if not isinstance(record, Sketches):
+        if not isinstance(record, Sketches) or record.of != "grad":
             continue
         counts = np.frombuffer(record.counts, "<i8").reshape(-1, 5)
         lowest, sizes = np.frombuffer(record.lowest, "<i2"), np.frombuffer(record.num_bins, "<u2")

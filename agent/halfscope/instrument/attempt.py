@@ -42,6 +42,8 @@ class GradientReading:
     """Per device: positions within `parameters`, and their norms on the way."""
     divide_by: Value = 1.0
     sketch: TakenSketch | None = None
+    update: TakenSketch | None = None
+    """Of the changes that the step made, where it was looked at."""
 
     def __init__(self, point: Point, clipped: Literal["no", "maybe"]) -> None:
         self.point = point

@@ -29,6 +29,7 @@ from halfscope.instrument.interval import SketchInterval
 from halfscope.instrument.report import Reporter
 from halfscope.instrument.run import DRAIN_S, Run
 from halfscope.instrument.sketching import LayerNumbers, SketchTaker
+from halfscope.instrument.updating import UpdateTaker
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.instrument.watcher import Watcher
 from halfscope.record.recorder import Recorder
@@ -202,6 +203,7 @@ def _start(
         reporter=reporter,
         guard=guard,
         sketches=sketches,
+        updates=UpdateTaker(layers, interval),
         inputs=InputWatch(interval, guard),
         start_step=settings.start_step,
     )

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from halfscope.instrument.attempt import Attempt, OptimizerAttempt, host
+from halfscope.instrument.attempt import Attempt, GradientReading, OptimizerAttempt, host
+from halfscope.instrument.losses import Losses
 from halfscope.instrument.records import Records
-from halfscope.instrument.sketching import LayerNumbers, SketchTaker
+from halfscope.instrument.sketching import LayerNumbers, SketchTaker, TakenSketch
 from halfscope.sketch import Sketch, stack
 
 MAX_LAYERS_TOLD = 64
@@ -28,6 +29,7 @@ class FrameWriter:
     def __init__(self, recorder: Records, taker: SketchTaker) -> None:
         self._recorder, self._taker = recorder, taker
         self._flushes = _Flushes(taker.layers)
+        self._losses = Losses(taker.layers.is_narrow)
 
     def write(self, attempt: Attempt) -> None:
         """Writes what was taken in an attempt whose values are on the host."""
@@ -37,39 +39,57 @@ class FrameWriter:
 
     def _write(self, attempt: Attempt) -> None:
         written: set[int] = set()
+        changed: set[int] = set()
         for part in attempt.optimizers:
             reading = part.reading
             if reading is None or reading.sketch is None:
                 self._taker.soon |= part.skipped
                 continue
             scale = _scale(attempt, part)
-            lids: list[int] = []
-            stacks: list[Sketch] = []
-            for some, of_them in reading.sketch.parts():
-                lids += some
-                stacks.append(of_them)
-            if not lids:
-                continue
-            sketches = stacks[0] if len(stacks) == 1 else _joined(stacks)
-            if not written.isdisjoint(lids):
-                # Of two optimizers with the same parameters (one inside the other): a layer counts once.
-                kept = [at for at, lid in enumerate(lids) if lid not in written]
-                lids, sketches = [lids[at] for at in kept], sketches[np.asarray(kept, np.intp)]
-                if not lids:
-                    continue
-            written.update(lids)
-            self._recorder.sketches(
-                attempt.step,
-                attempt.completed_us,
-                point=reading.point,
-                clipped=reading.clipped,
-                scale=scale,
-                lids=lids,
-                sketches=sketches,
-            )
-            flushed = self._flushes.see(lids, sketches)
-            if flushed:
-                self._tell_flushed(attempt, flushed, scale)
+            taken = _taken(reading.sketch, written)
+            if taken is not None:
+                self._record(attempt, reading, scale, *taken, of="grad")
+                flushed = self._flushes.see(*taken)
+                if flushed:
+                    self._tell_flushed(attempt, flushed, scale)
+            # Of a fused optimizer only the device knew whether there would be a step.
+            update = _taken(reading.update, changed) if reading.update is not None and part.num_applied else None
+            if update is not None:
+                self._record(attempt, reading, scale, *update, of="update")
+                lost = self._losses.see(*update)
+                if lost:
+                    self._tell_lost(attempt, lost)
+
+    def _record(
+        self,
+        attempt: Attempt,
+        reading: GradientReading,
+        scale: float,
+        lids: Sequence[int],
+        sketches: Sketch,
+        *,
+        of: str,
+    ) -> None:
+        self._recorder.sketches(
+            attempt.step,
+            attempt.completed_us,
+            point=reading.point,
+            clipped=reading.clipped,
+            scale=scale,
+            lids=lids,
+            sketches=sketches,
+            of=of,
+        )
+
+    def _tell_lost(self, attempt: Attempt, lost: Sequence[tuple[int, float]]) -> None:
+        self._recorder.event(
+            "updates_lost",
+            attempt.step,
+            time_us=attempt.completed_us,
+            severity="warning",
+            where=[self._taker.layers.name(lid) for lid, _ in lost[:MAX_LAYERS_TOLD]],
+            attributes={"num_layers": len(lost), "shares": [share for _, share in lost[:MAX_LAYERS_TOLD]]},
+        )
 
     def _tell_flushed(self, attempt: Attempt, lids: Sequence[int], scale: float) -> None:
         self._recorder.event(
@@ -113,6 +133,26 @@ def _scale(attempt: Attempt, part: OptimizerAttempt) -> float:
         return math.nan
     scale = host(attempt.scalers[part.scaler].scale) if attempt.scalers else None
     return math.nan if scale is None else scale
+
+
+def _taken(taken: TakenSketch, written: set[int]) -> tuple[list[int], Sketch] | None:
+    """Layers and their sketches, without those that were written of this step before; None where nothing is left.
+
+    Of two optimizers with the same parameters (one inside the other) a layer counts once.
+
+    Args:
+        written: layers, to which these are added.
+    """
+    parts = taken.parts()
+    lids = [lid for some, _ in parts for lid in some]
+    if not lids:
+        return None
+    sketches = parts[0][1] if len(parts) == 1 else _joined([of_them for _, of_them in parts])
+    kept = [at for at, lid in enumerate(lids) if lid not in written]
+    if len(kept) < len(lids):
+        lids, sketches = [lids[at] for at in kept], sketches[np.asarray(kept, np.intp)]
+    written.update(lids)
+    return (lids, sketches) if lids else None
 
 
 def _joined(stacks: Sequence[Sketch]) -> Sketch:

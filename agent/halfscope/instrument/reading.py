@@ -14,19 +14,22 @@ from halfscope.guard import Guard
 from halfscope.instrument.attempt import Attempt, GradientReading, OptimizerAttempt, Point
 from halfscope.instrument.rings import Rings
 from halfscope.instrument.sketching import SketchTaker
+from halfscope.instrument.updating import UpdateTaker
 from halfscope.instrument.watched import WatchedOptimizer
 from halfscope.probes import gradients
 
 _COMPARED = ("unscale", "clip")
-"""Points where the user's own `clip_grad_norm_` follows: there the norm is the same to the last bit."""
+"""Points where the user's own `clip_grad_norm_` follows: there the norm is the same to the last bit. The optimizer is
+handed the gradients later."""
 
 
 class GradientReader:
     """Reads the gradients of a run's optimizers."""
 
-    def __init__(self, rings: Rings, sketches: SketchTaker, guard: Guard) -> None:
-        self._rings, self._sketches = rings, sketches
+    def __init__(self, rings: Rings, sketches: SketchTaker, updates: UpdateTaker, guard: Guard) -> None:
+        self._rings, self._sketches, self._updates = rings, sketches, updates
         self._take = guard.wrap("sketches", sketches.take)
+        self._begin_update = guard.wrap("updates", updates.begin)
 
     def read(
         self,
@@ -70,6 +73,12 @@ class GradientReader:
         is_bad = bool(reading.nonfinite)
         if self._sketches.is_due(step, on_host, nonfinite=is_bad, held_back=held_back):
             self._take(attempt, reading, watched, grads, grad_scale)
+            if held_back or reading.sketch is None:
+                return
+            if point in _COMPARED:
+                self._updates.wanted[watched.index] = reading
+            else:
+                self._begin_update(watched, reading)
 
     def read_clipped(self, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
         """Notes the norm that the optimizer is handed, where it was read before clipping."""

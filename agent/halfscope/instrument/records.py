@@ -63,4 +63,5 @@ class Records(Declares, Tells, Protocol):
         scale: float,
         lids: Sequence[int],
         sketches: Sketch,
+        of: str = "grad",
     ) -> None: ...

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -33,6 +33,13 @@ BAD_IN_A_ROW = 16
 in a row only every N-th is sketched."""
 
 
+class Arriving(Protocol):
+    """Sketches on their way from a device."""
+
+    def read(self) -> Measured:
+        """Once they have arrived."""
+
+
 @dataclass(frozen=True, slots=True)
 class TakenSketch:
     """Sketches of one reading: on the host, or on their way from one or more devices."""
@@ -41,7 +48,7 @@ class TakenSketch:
     """Of all gradients of the reading, in their order."""
     on_host: tuple[Sequence[int], Measured] | None
     """Positions of the gradients that were measured on the host, and what was measured."""
-    on_devices: Sequence[tuple[Sequence[int], SketchFlight]]
+    on_devices: Sequence[tuple[Sequence[int], Arriving]]
     frozen: frozenset[int]
     """Layers that do not ask for a gradient. Zeros in theirs were left by `zero_grad(set_to_none=False)`."""
 
@@ -73,6 +80,7 @@ class LayerNumbers:
         self._recorder, self._names = recorder, names
         self._by_name: dict[str, int] = {}
         self._by_id: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._narrow: set[int] = set()
         self._declare(list(parameters))
 
     def __len__(self) -> int:
@@ -81,6 +89,10 @@ class LayerNumbers:
     def name(self, lid: int) -> str:
         """A layer's name."""
         return next(name for name, number in self._by_name.items() if number == lid)
+
+    def is_narrow(self, lid: int) -> bool:
+        """Whether a layer was stored in half precision or less when it was declared."""
+        return lid in self._narrow
 
     def of(self, parameters: Sequence[torch.Tensor]) -> list[int]:
         """Numbers of parameters; those that were not seen before are declared."""
@@ -103,6 +115,8 @@ class LayerNumbers:
             if lid is None:
                 lid = self._by_name[name] = len(self._by_name)
                 dtype = str(parameter.dtype).removeprefix("torch.")
+                if parameter.is_floating_point() and parameter.element_size() <= 2:
+                    self._narrow.add(lid)
                 declared.append(Layer(lid=lid, name=name, shape=list(parameter.shape), dtype=dtype))
             self._by_id[id(parameter)] = weakref.ref(parameter), lid
         if declared:

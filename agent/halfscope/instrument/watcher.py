@@ -29,6 +29,7 @@ from halfscope.instrument.report import Reporter
 from halfscope.instrument.rings import Rings
 from halfscope.instrument.scaler_calls import ScalerCalls
 from halfscope.instrument.sketching import SketchTaker
+from halfscope.instrument.updating import UpdateTaker
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.record.clock import COMPLETE, OPEN, StepClock
 
@@ -48,6 +49,7 @@ class Watcher:
         reporter: Reporter,
         guard: Guard,
         sketches: SketchTaker,
+        updates: UpdateTaker,
         inputs: InputWatch,
         start_step: int,
     ) -> None:
@@ -81,11 +83,13 @@ class Watcher:
         self.backward_seen = False
         """A backward pass ran, and `after_backward` is still to be called."""
         self.order = BackwardOrder(self._backward)
-        self.sketches, self.inputs = sketches, inputs
-        sketches.rings = inputs.rings = self.rings
-        reader = GradientReader(self.rings, sketches, guard)
+        self.sketches, self.updates, self.inputs = sketches, updates, inputs
+        sketches.rings = updates.rings = inputs.rings = self.rings
+        reader = GradientReader(self.rings, sketches, updates, guard)
         self._read = guard.wrap("gradients", reader.read)
         self._read_clipped = guard.wrap("gradients", reader.read_clipped)
+        self._begin_update = guard.wrap("updates", updates.begin_wanted)
+        self._finish_update = guard.wrap("updates", updates.finish)
         self.read_rates = guard.wrap("learning rate", self._read_rates_now)
         self._clip_listener = guard.wrap("clipping", self._before_clipping)
         self._judge = guard.wrap("events", reporter.judge)
@@ -106,6 +110,7 @@ class Watcher:
             for parameter in watched.parameters()[:1]:
                 self.guard.wrap("device", self.rings.prepare)(parameter.device)
             self.guard.wrap("sketches", self.sketches.prepare)(watched)
+            self.guard.wrap("updates", self.updates.prepare)(watched)
         for scaler in self.scalers:
             self._attach_scaler(scaler)
         clipping.listen(self._clip_listener)
@@ -205,6 +210,8 @@ class Watcher:
         part = self.attempt.optimizers[watched.index] if self.clock.phase is OPEN else self._part_for_work(watched)
         part.num_calls += 1
         reading = part.reading
+        if self.updates.wanted:
+            self._begin_update(watched, reading)
         if reading is not None and (part.user_unscaled or reading.point == "clip"):
             if part.num_calls == 1:
                 self._read_clipped(watched, part)
@@ -244,6 +251,7 @@ class Watcher:
             self.after_backward()
         part = self.attempt.optimizers[watched.index]
         if part.reading is not None and part.reading.point == "clip":
+            self._begin_update(watched, part.reading)
             self._read_clipped(watched, part)
         else:
             self.read_gradients(watched, "closure", "maybe")
@@ -255,6 +263,8 @@ class Watcher:
             self.after_backward()
         part = self.attempt.optimizers[watched.index]
         part.num_returned += 1
+        if self.updates.is_waiting:
+            self._finish_update(self.attempt, watched, part.reading)
         if self.inside_scaler_step is optimizer:
             return  # after_step of the scaler knows more
         part.num_applied += 1

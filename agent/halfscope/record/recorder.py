@@ -184,8 +184,9 @@ class Recorder:
         scale: float,
         lids: Sequence[int],
         sketches: Sketch,
+        of: str = "grad",
     ) -> None:
-        """Sketches of several layers' gradients at one step.
+        """Sketches of several layers' tensors at one step.
 
         They are packed by the journal thread: the caller does not change them afterwards.
 
@@ -193,10 +194,11 @@ class Recorder:
             scale: the loss scale that the step used; NaN without a scaler.
             lids: the layer of each; those that were not declared are left out.
             sketches: a stack of shape (len(lids),).
+            of: what kind of tensor.
         """
         if self._closed:
             return
-        frame = SketchFrame(step, time_us, point, clipped, scale, lids, sketches)
+        frame = SketchFrame(step, time_us, point, clipped, scale, lids, sketches, of)
         waiting = self._num_sketch_bytes_in - self._num_sketch_bytes_out
         if waiting and waiting + frame.num_bytes > MAX_SKETCH_BYTES:
             self._num_dropped_sketches += len(lids)

@@ -60,6 +60,7 @@ class SketchFrame:
     scale: float
     lids: Sequence[int]
     sketches: Sketch
+    of: str
 
     @property
     def num_bytes(self) -> int:
@@ -82,6 +83,7 @@ class SketchFrame:
             point=self.point,
             clipped=self.clipped,
             scale=self.scale,
+            of=self.of,
         )
 
 

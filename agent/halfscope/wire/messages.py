@@ -135,7 +135,8 @@ class Sketches(msgspec.Struct, frozen=True, array_like=True, tag="sketches"):
     width: int = 8
     """1, 2, 4 or 8: the smallest that holds the record's largest count."""
     of: str = "grad"
-    """What kind of tensor: `grad`, a parameter's gradient."""
+    """What kind of tensor: `grad`, a parameter's gradient; `update`, the change that the step made to a parameter, of
+    sampled elements whose gradient was finite and not zero (docs/numerics.md)."""
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, tag="event"):

@@ -20,6 +20,7 @@ from halfscope_server.query.format import (
     number,
     plural,
     power_of_two,
+    share,
 )
 from halfscope_server.query.kinds import Severity, as_severity, kind_of
 from halfscope_server.query.skips import Streak
@@ -245,6 +246,17 @@ def _flushed(row: EventRow, attributes: Mapping[str, Any]) -> str:
     return f"{what} gradient is zero now, where there were nonzero ones before."
 
 
+def _updates_lost(row: EventRow, attributes: Mapping[str, Any]) -> str:
+    names = [str(name) for name in row.where]
+    shares = attributes.get("shares")
+    known = [value for value in map(_number, shares) if value is not None] if isinstance(shares, list | tuple) else []
+    what = f"{share(max(known))} of the updates" if known else "Most updates"
+    where = f" of {listing(names, 2, _int(attributes.get('num_layers'), len(names)))}" if names else ""
+    lead = f"up to {what}" if len(known) > 1 else what
+    said = f"{lead[0].upper()}{lead[1:]}{where} left the stored weight as it was"
+    return f"{said}: its format is too coarse for such steps."
+
+
 def _streak(row: EventRow, attributes: Mapping[str, Any]) -> str:
     num = _int(attributes.get("num_skips"), 0)
     first = _int(attributes.get("first_step"), row.step)
@@ -351,6 +363,7 @@ _WORDS: dict[str, Callable[[EventRow, Mapping[str, Any]], str]] = {
     "nonfinite_applied": _applied,
     "input_nonfinite": _input,
     "layer_flushed": _flushed,
+    "updates_lost": _updates_lost,
     "bad_streak": _streak,
     "bad_streak_end": _streak_end,
     "update_missing": _update_missing,

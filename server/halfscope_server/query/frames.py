@@ -145,7 +145,7 @@ class RunFrames:
         read = (
             _moments(self.store, self.run_id, self.layers, part, self.rank, columns=COLUMNS)
             for piece in self.pieces
-            for part in _chunks(piece, self.table.num_frames * self.group * len(self.layers))
+            for part in chunks(piece, self.table.num_frames * self.group * len(self.layers))
             if first_step is not None and part.span.last_step >= first_step
         )
         return fill_sizes(self.table, self.kept_sizes, read)
@@ -282,13 +282,18 @@ def _read_piece(
     view: RunView, layers: tuple[LayerRow, ...], piece: Piece, rank: int, group: int
 ) -> Iterator[FrameTable]:
     """A piece in chunks of steps, so that not all of a long run is in memory at full width."""
-    for part in _chunks(piece, view.num_frames * len(layers)):
+    for part in chunks(piece, view.num_frames * len(layers)):
         table = _compact(_moments(view.store, view.run_id, layers, part, rank))
         if table.num_frames:
             yield table.added(np.arange(0, table.num_frames, group))
 
 
-def _chunks(piece: Piece, num_cells: int) -> Iterator[Piece]:
+def chunks(piece: Piece, num_cells: int) -> Iterator[Piece]:
+    """Its steps in parts that are read at once.
+
+    Args:
+        num_cells: frames x layers that there are, of the whole run.
+    """
     edges = np.linspace(piece.span.first_step, piece.span.last_step + 1, max(1, -(-num_cells // CHUNK_CELLS)) + 1)
     for low, high in pairwise(np.unique(edges.astype(np.int64)).tolist()):
         yield replace(piece, span=Span(first_step=low, last_step=high - 1))

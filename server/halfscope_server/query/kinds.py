@@ -57,6 +57,7 @@ KINDS: dict[str, Kind] = {
         title="Input not finite", noun="non-finite input", role="nonfinite", mark="✕", severity="critical"
     ),
     "layer_flushed": Kind(title="Layer flushed", noun="flushed layer", role="underflow", mark="▽", severity="warning"),
+    "updates_lost": Kind(title="Updates lost", noun="loss of updates", role="underflow", mark="▽", severity="warning"),
     "bad_streak": Kind(title="Streak of skips", noun="streak of skips", role="streak", mark="▾", severity="warning"),
     "bad_streak_end": Kind(title="Streak over", noun="end of a streak", role="info", mark="●"),
     "update_missing": Kind(

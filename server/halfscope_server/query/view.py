@@ -100,7 +100,7 @@ class Reader(Protocol):
         attempt: int | None = None,
     ) -> Rollup: ...
     def layers(self, run_id: str) -> list[LayerRow]: ...
-    def count_frames(self, run_id: str) -> int: ...
+    def count_frames(self, run_id: str, *, of: str = ...) -> int: ...
     def frame_moments(
         self,
         run_id: str,
@@ -110,6 +110,7 @@ class Reader(Protocol):
         last_step: int | None = None,
         rank: int | None = None,
         attempt: int | None = None,
+        of: str = ...,
         columns: Sequence[str] = ...,
     ) -> FrameMoments: ...
     def frame_sketches(

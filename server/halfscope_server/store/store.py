@@ -282,7 +282,7 @@ class Store:
             return frames.count(self._database, self._tails, run_id, of)
 
     def frame_kinds(self, run_id: str) -> list[str]:
-        """What kinds of tensors were sketched: `grad`."""
+        """What kinds of tensors were sketched: `grad`, `update`."""
         with self._translated():
             return frames.kinds(self._database, self._tails, run_id)
 

@@ -52,7 +52,9 @@ class Recorded:
     points: dict[int, dict[int, float]] = field(default_factory=dict)
     layers: dict[int, Layer] = field(default_factory=dict)
     frames: dict[int, dict[str, LayerSketch]] = field(default_factory=dict)
-    """Step to layer to sketch."""
+    """Step to layer to sketch of its gradient."""
+    updates: dict[int, dict[str, LayerSketch]] = field(default_factory=dict)
+    """Likewise of the change of its weights."""
 
     def series(self, name: str, **labels: str) -> dict[int, float]:
         """Step to value of one series; empty where there is none."""
@@ -109,7 +111,7 @@ def _take(recorded: Recorded, record: Any) -> None:
             for layer in record.layers:
                 assert recorded.layers.setdefault(layer.lid, layer) == layer
         case Sketches():
-            frame = recorded.frames.setdefault(record.step, {})
+            frame = {"grad": recorded.frames, "update": recorded.updates}[record.of].setdefault(record.step, {})
             lids, sketches = unpack(record)
             for at, lid in enumerate(lids.tolist()):
                 name = recorded.layers[lid].name

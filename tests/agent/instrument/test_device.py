@@ -237,7 +237,8 @@ def test_a_watched_amp_step_on_a_device_reads_nothing(watching: Any, fake_cuda: 
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
     scaler = torch.amp.GradScaler("cuda")
     scaler._enabled = True
-    run = watching(model, optimizer, scaler)
+    # Fake tensors cost a hundred times what real ones do: the usual interval has to be affordable.
+    run = watching(model, optimizer, scaler, budget_share=1.0)
     for _ in range(70):
         for parameter in model.parameters():
             parameter.grad = torch.empty_like(parameter)
@@ -252,6 +253,8 @@ def test_a_watched_amp_step_on_a_device_reads_nothing(watching: Any, fake_cuda: 
     assert run._guard.failures == {}
     assert run._watcher.rings.num_dropped > 0
     assert run._watcher.sketches._told_every == 50
+    first = run._watcher.closed._queue[0].optimizers[0].reading
+    assert first.update is not None, "what the step changed was looked at without waiting"
     assert len(run._watcher.closed) == 69
 
 
