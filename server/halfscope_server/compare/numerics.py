@@ -18,6 +18,7 @@ from halfscope.sketch import excess_zero_share, share
 from numpy.typing import NDArray
 
 from halfscope_server.compare import histograms
+from halfscope_server.compare.lost_updates import LostUpdates, lost_updates
 from halfscope_server.compare.pairing import Pairs, pair
 from halfscope_server.compare.parting import Parted, carried, first_lasting, last_in_a_row, part, running_median
 from halfscope_server.compare.rounding import noise_floor
@@ -140,6 +141,7 @@ class Measured:
     norm_ratio: Floats
     underflow: Floats
     """[L] of the member, at the end."""
+    updates: LostUpdates
 
 
 def side_by_side(comparison: Comparison, index: int, baseline: int = 0) -> Measured | None:
@@ -172,6 +174,7 @@ def _measured(baseline: RunView, member: RunView, align: Alignment) -> Measured 
         zero_shares=(ends[0], ends[1]),
         norm_ratio=np.sqrt(share(sums[1]["sumsq"], sums[0]["sumsq"])),
         underflow=_underflow(pairs, sums[1], ends[0]),
+        updates=lost_updates(pairs),
     )
 
 
@@ -225,6 +228,7 @@ def _empty(pairs: Pairs) -> Measured:
         zero_shares=(none, none),
         norm_ratio=none,
         underflow=none,
+        updates=LostUpdates(difference=nowhere, baseline=none, member=none),
     )
 
 
@@ -256,6 +260,7 @@ def _respects(comparison: Comparison, index: int, measured: Measured) -> Found:
     respects = {
         "nonfinite": _lasting_nonfinite(measured),
         "zeros": part(measured.zeros, pairs.tail, floors),
+        "updates": part(measured.updates.difference, pairs.tail, UPDATES_SHARE),
         "norm": part(measured.norm_bits, pairs.tail, np.maximum(NORM_BITS, REPEATS_NOISE * noise.norm)),
     }
     tolerated = np.maximum(
@@ -306,14 +311,15 @@ def _distances(measured: Measured, tolerated: Floats) -> Parted:
 
 
 def _repeats(comparison: Comparison, index: int, names: Sequence[str]) -> _Noise:
-    """The most that any repeats of the baseline's or the member's configuration differ by, in each layer."""
+    """The most that any repeats of the baseline's or the member's configuration differ by, in each layer. The member
+    itself is left out: what is wrong with it is not noise."""
     groups = [member.group for member in comparison.members]
     noise = _Noise(**{name: np.zeros(len(names)) for name in ("zeros", "norm", "distance")})
     if groups[0] == groups[index]:
         return noise  # they are repeats themselves
     for one in range(len(groups)):
         for other in range(one + 1, len(groups)):
-            if groups[one] == groups[other] and groups[one] in (groups[0], groups[index]):
+            if index not in (one, other) and groups[one] == groups[other] and groups[one] in (groups[0], groups[index]):
                 _add_noise(noise, names, side_by_side(comparison, other, one))
     return noise
 
@@ -348,7 +354,7 @@ def _layers(measured: Measured, found: Found) -> list[LayerDivergence]:
     step = pairs.step
     layers = []
     for at, name in enumerate(pairs.names):
-        parted = {what: int(respects[what].first[at]) for what in RESPECTS if what in respects}
+        parted = {what: int(respects[what].first[at]) for what in RESPECTS}
         apart = [what for what, first in parted.items() if first >= 0]
         what = min(apart, key=lambda what: (parted[what], RESPECTS.index(what)), default="")
         layers.append(
@@ -361,8 +367,8 @@ def _layers(measured: Measured, found: Found) -> list[LayerDivergence]:
                 baseline_zero_share=_known(measured.zero_shares[0][at]),
                 underflow_share=_known(measured.underflow[at]),
                 would_flush_share=_known(ends.would_flush_share[at]),
-                lost_update_share=None,
-                baseline_lost_update_share=None,
+                lost_update_share=_known(measured.updates.member[at]),
+                baseline_lost_update_share=_known(measured.updates.baseline[at]),
                 first_step=int(step[parted[what]]) if what else None,
                 what=what,
                 score=float(score[at]),

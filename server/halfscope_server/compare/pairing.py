@@ -25,8 +25,8 @@ Floats = NDArray[np.float64]
 WRAPPER_PARTS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 """Parts of names that wrappers add; agents of today leave them out already."""
 _NO_ROWS = np.empty(0, np.int64)
-TAIL_SHARE, MIN_TAIL = 0.1, 3
-"""Of the common frames those that stand for how things are at the end."""
+TAIL_SHARE, MIN_TAIL, MAX_TAIL = 0.1, 3, 64
+"""Of the common frames those that stand for how things are at the end: enough to be sure, and quickly read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,7 +65,8 @@ class Pairs:
     @property
     def tail(self) -> slice:
         """The pairs that stand for the end."""
-        return slice(max(0, self.num_pairs - max(MIN_TAIL, int(TAIL_SHARE * self.num_pairs))), None)
+        length = min(MAX_TAIL, max(MIN_TAIL, int(TAIL_SHARE * self.num_pairs)))
+        return slice(max(0, self.num_pairs - length), None)
 
 
 def pair(baseline: RunView, member: RunView, align: Alignment) -> Pairs | None:

@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from halfscope.record.layout import find_streams
+from halfscope.record.reader import JournalReader
 from halfscope.sketch import Sketch
+from halfscope.wire.codec import decode_record
+from halfscope.wire.messages import Layers, Sketches
 from halfscope_server.compare import numerics
 from halfscope_server.compare.comparison import Comparison, Comparisons
 from halfscope_server.compare.types import LayerDivergence, Numerics, Options
@@ -145,6 +149,34 @@ def test_every_number_is_that_of_the_journals(recordings: Recordings) -> None:
         assert item.would_flush_share == pytest.approx((a["exponents"] - 5 < -25).mean())
 
 
+def test_lost_updates_are_those_of_the_journals(recordings: Recordings) -> None:
+    """Of both runs, from the agents' own records; the first step is the first that was looked at."""
+    names = ("fp32_small_steps", "bf16_lost_updates")
+    found = of_pair(recordings, *names)
+    one, two = (updates(recordings, name) for name in names)
+    steps = sorted(one.keys() & two.keys())
+    tail = steps[-max(3, len(steps) // 10) :]
+    for layer in found.layers:
+        for share, counts in ((layer.baseline_lost_update_share, one), (layer.lost_update_share, two)):
+            zeros, n = (sum(counts[step][layer.layer][at] for step in tail) for at in (0, 1))
+            assert share == zeros / n
+        assert (layer.what, layer.first_step) == ("updates", steps[0])
+
+
+def updates(recordings: Recordings, name: str) -> dict[int, dict[str, tuple[int, int]]]:
+    """Lost and all updates by step and layer."""
+    (place,) = find_streams(recordings.journal(name))
+    records = [decode_record(entry.payload) for entry in JournalReader(place).read(final=True)]
+    names = {layer.lid: layer.name for record in records if isinstance(record, Layers) for layer in record.layers}
+    found: dict[int, dict[str, tuple[int, int]]] = {}
+    for record in records:
+        if isinstance(record, Sketches) and record.of == "update":
+            counts = np.frombuffer(record.counts, "<i8").reshape(-1, 5)
+            for lid, (n, zeros, *_) in zip(np.frombuffer(record.lids, "<u4").tolist(), counts.tolist(), strict=True):
+                found.setdefault(record.step, {})[names[lid]] = (zeros, n)
+    return found
+
+
 def test_what_lies_below_repeats_is_noise(recordings: Recordings) -> None:
     """Other seeds of the baseline are among the runs: their distance stands beside each layer's, and raises what is
     tolerated."""
@@ -266,6 +298,25 @@ def test_a_skipped_step_at_the_end_is_no_divergence(lite: Store, write_run: Writ
     assert parted(compared(lite, "baseline", "probe")) == {}
     assert parted(compared(lite, "baseline", "streak")) == {"w": ("nonfinite", 370)}
     assert parted(compared(lite, "baseline", "applied")) == {"w": ("nonfinite", 390)}
+
+
+def test_a_restart_is_read_across(lite: Store, write_run: WriteRun) -> None:
+    """Of the steps that were done again the newer count: with them nothing parts until step 300."""
+    baseline, first = written(write_run, "one"), written(write_run, "two")
+    second = write_run("two", attempt=1, name="two")
+    second.points("loss", range(200, 400), 1.0)
+    for step in range(0, 400, 10):
+        values = spread(step, -10)
+        baseline.frame(step, {"w": values})
+        if step < 250:
+            first.frame(step, {"w": values * (100 if step >= 200 else 1)})
+        if step >= 200:
+            second.frame(step, {"w": values * (100 if step >= 300 else 1)})
+    for writer in (baseline, first, second):
+        writer.commit()
+    found = compared(lite, "one", "two")
+    assert parted(found) == {"w": ("distance", 300)}
+    assert found.num_frames == 40
 
 
 def test_applied_steps_are_laid_beside_each_other(lite: Store, write_run: WriteRun) -> None:
