@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup setup-demo serve bench soak lint format web screenshots clean
+.PHONY: help demo test setup setup-demo serve bench soak calibrate lint format web screenshots clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ bench: setup ## Measure speed against baselines in the same run; prints "name va
 soak: setup ## The long forms: a server away for a minute under load; the demo's healthy runs from end to end
 	@HALFSCOPE_TEST_OUTAGE_S=60 $(BIN)/python -m pytest -q tests/server/test_transport_end_to_end.py -k stopped_for_a_while
 	@HALFSCOPE_TEST_DEMO=1 $(BIN)/python -m pytest -q tests/agent/demo/test_train.py -k calm_from_end_to_end
+
+calibrate: setup ## Compare some two hundred real trainings: false alarms among healthy ones, and what is found of bad ones
+	@$(BIN)/python -m tests.calibrate $(ARGS)
 
 lint: setup ## Only lint, types and import rules
 	@$(BIN)/python scripts/checks.py lint types imports
