@@ -76,22 +76,28 @@ def value_words(rule: Rule, value: float | None) -> str:
 def sentence(rule: Rule) -> str:
     """`NaN/Inf rate, mean over 200 steps, above 1%, for 50 steps`."""
     parts = [f"{metric_title(rule.metric)}{_of_what(rule)}", *_aggregation_words(rule)]
-    if not _is_plain_flag(rule):
+    if not _is_statement(rule):
         parts.append(f"{_COMPARED[rule.comparison]} {value_words(rule, rule.threshold)}")
     if held := span_words(rule.hold):
         parts.append(f"for {held}")
     if rule.clear is not None and rule.clear != rule.threshold:
         parts.append(f"until {_CLEARED[rule.comparison]} {value_words(rule, rule.clear)}")
     if kept := span_words(rule.keep_firing):
-        parts.append(f"over after {kept} without")
+        parts.append(f"resolved after {kept} without it")
     return ", ".join(parts)
 
 
-def _is_plain_flag(rule: Rule) -> bool:
-    """Whether it asks for nothing but that something is so: `loss is NaN or Inf`."""
+def _asks_whether(rule: Rule) -> bool:
+    """Whether it asks for nothing but that something is so, or was in this step."""
     metric = find(rule.metric)
-    plain = (rule.aggregation, rule.comparison, rule.threshold) == ("last", ">", 0)
-    return plain and metric is not None and metric.kind == "flag"
+    if metric is None or metric.kind != "flag" or rule.aggregation != "last":
+        return False
+    return {">": 0 <= rule.threshold < 1, ">=": 0 < rule.threshold <= 1}.get(rule.comparison, False)
+
+
+def _is_statement(rule: Rule) -> bool:
+    """Whether the metric's title says already what is asked for: `loss is NaN or Inf`, and not `NaN/Inf rate`."""
+    return _asks_whether(rule) and "rate" not in metric_title(rule.metric).partition(",")[0].split()
 
 
 def _of_what(rule: Rule) -> str:
@@ -154,9 +160,12 @@ def episode_text(
     about += [] if rank is None else [f"rank {rank}"]
     about += [f"{key} {name}" for key, name in sorted(labels.items())]
     parts = ", ".join([metric_title(rule.metric), *_aggregation_words(rule)])
-    held = span_words(rule.hold)
-    text = f"{parts} {value_words(rule, value)} {rule.comparison} {value_words(rule, rule.threshold)}"
-    text += f" for {held}" if held else ""
+    if _asks_whether(rule):
+        text = f"{parts}, since step {integer(first_step)}"
+    else:
+        held = span_words(rule.hold)
+        text = f"{parts}{',' if ',' in parts else ''} {value_words(rule, value)}"
+        text += f" {rule.comparison} {value_words(rule, rule.threshold)}{f' for {held}' if held else ''}"
     return f"{', '.join(about)}: {text}" if about else text
 
 

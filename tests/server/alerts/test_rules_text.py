@@ -96,11 +96,15 @@ SENTENCES: list[tuple[dict[str, Any], str]] = [
     ({}, "loss, above 1"),
     ({"aggregation": "mean", "window": {"steps": 200}}, "loss, mean over 200 steps, above 1"),
     ({"hold": {"steps": 50}, "clear": 0.5}, "loss, above 1, for 50 steps, until at most 0.5"),
-    ({"comparison": "<", "keep_firing": {"seconds": 60.0}}, "loss, below 1, over after 1 min without"),
+    ({"comparison": "<", "keep_firing": {"seconds": 60.0}}, "loss, below 1, resolved after 1 min without it"),
     ({"metric": "amp.scale", "comparison": "<="}, "amp.scale, at most 2⁰"),
     ({"metric": "nan_rate", "aggregation": "rate", "window": {"steps": 9}, "threshold": 0.01},
      "NaN/Inf rate, rate over 9 steps, above 1%"),
     ({"metric": "loss_nonfinite", "threshold": 0}, "loss is NaN or Inf"),
+    ({"metric": "no_data", "threshold": 0.5}, "no data"),
+    ({"metric": "no_data", "threshold": 1, "comparison": ">=", "hold": {"seconds": 60.0}}, "no data, for 1 min"),
+    ({"metric": "nan_rate", "threshold": 0, "keep_firing": {"steps": 50}},
+     "NaN/Inf rate, above 0, resolved after 50 steps without it"),
     ({"aggregation": "quantile", "argument": 0.9, "window": {"steps": 9}}, "loss, 90% quantile over 9 steps, above 1"),
     ({"metric": "underflow_share", "group_by": ["layer"], "threshold": 0.05}, "underflow of each layer, above 5%"),
     ({"metric": "headroom_bits", "comparison": "<", "scope": {"layers": ["a*"]}},
@@ -120,7 +124,9 @@ def test_a_text_says_whose_value_was_how_much() -> None:
     rule = Rule(id="r", name="r", metric="nan_rate", aggregation="mean", window=Span(steps=200), threshold=0.01)
     about: dict[str, Any] = {"run": "{value}", "project": "p", "first_step": 7, "step": 9, "value": 0.041}
     text = episode_text(rule, layer="block.3.weight", rank=2, labels={"optimizer": "G"}, **about)
-    assert text == "block.3, rank 2, optimizer G: NaN/Inf rate, mean over 200 steps 4.1% > 1%"
+    assert text == "block.3, rank 2, optimizer G: NaN/Inf rate, mean over 200 steps, 4.1% > 1%"
+    silent = Rule(id="s", name="s", metric="no_data", threshold=0)
+    assert episode_text(silent, layer="", rank=None, labels={}, **{**about, "value": 1.0}) == "no data, since step 7"
     hostile = rule.model_copy(update={"message": "{run} {value} {0.__class__} {step!r} <b>"})
     assert episode_text(hostile, layer="", rank=None, labels={}, **about) == "{value} 4.1% {0.__class__} {step!r} <b>"
     assert value_words(rule, float("nan")) == "NaN"
