@@ -7,10 +7,13 @@ import type { PanelInfo } from "../api/types";
 export function PanelGrid({
   panels,
   phone,
+  isTitled = false,
   children,
 }: {
   panels: PanelInfo[];
   phone: boolean;
+  /** Whether the first section has its title too. */
+  isTitled?: boolean;
   children: (info: PanelInfo) => ReactNode;
 }) {
   const sections = new Map<string, PanelInfo[]>();
@@ -23,7 +26,7 @@ export function PanelGrid({
     const title = section.charAt(0).toUpperCase() + section.slice(1);
     return (
       <section key={section} aria-label={title}>
-        {section !== panels[0]?.section && <h2 className="section-title">{title}</h2>}
+        {(isTitled || section !== panels[0]?.section) && <h2 className="section-title">{title}</h2>}
         {open.length > 0 && <div className="grid">{open.map(children)}</div>}
         {folded.map((info) => (
           <details key={info.id} className="folded">

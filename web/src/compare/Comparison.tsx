@@ -5,7 +5,7 @@ import { useMemo, useState } from "react";
 import { ApiError, type DeletedRun, UNREACHABLE } from "../api/client";
 import { deletedKey, useLiveData, useWatch } from "../api/live-provider";
 import { comparePanelsQuery, reportQuery, type Source } from "../api/queries";
-import type { CompareReport, SavedComparison, Window } from "../api/types";
+import type { CompareReport, PanelInfo, SavedComparison, Window } from "../api/types";
 import { PanelCard, useVisiblePanels } from "../chart/PanelCard";
 import { PanelGrid } from "../chart/PanelGrid";
 import { TopBarContent } from "../frame/top-bar";
@@ -21,16 +21,18 @@ import { CompareControls, ComparePill } from "./controls";
 import { Fairness } from "./Fairness";
 import { Layers, useLayerChoice } from "./Layers";
 import { MemberChips, withFirst } from "./MemberChips";
-import { MarkWord, NumberGrid } from "./NumberGrid";
+import { NumberGrid, OutcomeSign } from "./NumberGrid";
 import { RunPicker } from "./RunPicker";
 import { Verdicts } from "./Verdicts";
 import { type Chosen, setRuns } from "./view";
-import { OUTCOMES } from "./words";
 
 /** Width that the server thins lines to, as on the Overview. */
 const CHART_PX = { desktop: 1000, phone: 400 };
+/** What the page is about first of all. */
+const QUALITY_SECTION = "quality";
 /** Panels of the chosen layer, which stand beside the list of layers. */
 const LAYER_SECTION = "layer";
+const EARLIER = [QUALITY_SECTION, LAYER_SECTION];
 
 interface ComparisonProps {
   chosen: Chosen;
@@ -53,16 +55,17 @@ export function Comparison({ chosen, saved }: ComparisonProps) {
       layer: layers.layer,
       gradient: view.gradient,
       step: view.step,
+      stat: view.stat,
     }),
     [view, phone, layers.layer],
   );
   useWatch(runs.length > 1 ? { type: "watch_compare", runs, panels: visible.panels, window, options } : null);
   const deleted = useDeletedMember(runs, error);
-  const title = saved?.name ?? report?.members.map(({ name }) => name).join(" / ") ?? "Compare";
-  useTitle(title === "Compare" ? title : `${title} · Compare`);
+  const title = saved?.name ?? report?.members.map(({ name }) => name).join(" / ");
+  useTitle(title ? `${title} · Compare` : "Compare");
   const bar = (
     <TopBarContent
-      crumbs={[{ text: "Compare", to: "/compare" }, { text: title }]}
+      crumbs={title ? [{ text: "Compare", to: "/compare" }, { text: title }] : [{ text: "Compare" }]}
       pill={report && <ComparePill report={report} isZoomed={view.range !== null} />}
     />
   );
@@ -134,6 +137,7 @@ function Report({ report, chosen, saved, window, layers, onVisible }: ReportProp
   });
   const panels = list?.panels ?? [];
   const shared = { source, window, onVisible, onZoom: setRange };
+  const draw = (info: PanelInfo) => <PanelCard key={info.id} {...shared} info={info} isStacked />;
   return (
     <>
       <h1 className="sr-only">Compare {report.members.map(({ name }) => name).join(", ")}</h1>
@@ -142,16 +146,22 @@ function Report({ report, chosen, saved, window, layers, onVisible }: ReportProp
           <MemberChips members={report.members} />
           <Actions report={report} chosen={chosen} saved={saved} />
         </div>
-        <p className="verdict-text compare-verdict" data-testid="compare-verdict" role="status">
-          <MarkWord mark={OUTCOMES[report.outcome]} /> <span>{report.sentence}</span>
+        <p
+          className={
+            report.verdicts.length > 1 ? "verdict-text compare-verdict clamped" : "verdict-text compare-verdict"
+          }
+          data-testid="compare-verdict"
+          role="status"
+        >
+          <OutcomeSign outcome={report.outcome} /> {report.sentence}
         </p>
       </header>
       <Verdicts report={report} />
       <Fairness fairness={report.fairness} members={report.members} />
       <CompareControls report={report} view={view} />
       {error && !list && <FailedState error={error} onRetry={refetch} />}
-      <PanelGrid panels={panels.filter(({ section }) => section !== LAYER_SECTION)} phone={phone}>
-        {(info) => <PanelCard key={info.id} {...shared} info={info} />}
+      <PanelGrid panels={panels.filter(({ section }) => section === QUALITY_SECTION)} phone={phone}>
+        {draw}
       </PanelGrid>
       <h2 className="section-title">Numbers</h2>
       <NumberGrid report={report} />
@@ -162,6 +172,9 @@ function Report({ report, chosen, saved, window, layers, onVisible }: ReportProp
         panels={panels.filter(({ section }) => section === LAYER_SECTION)}
         shared={shared}
       />
+      <PanelGrid panels={panels.filter(({ section }) => !EARLIER.includes(section))} phone={phone} isTitled>
+        {draw}
+      </PanelGrid>
     </>
   );
 }

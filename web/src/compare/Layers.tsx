@@ -1,11 +1,13 @@
 /** The layers of one member against the baseline's, worst first; the chosen one's pictures beside them. */
 
+import { useQuery } from "@tanstack/react-query";
 import { useRef, useState } from "react";
+import { layersQuery } from "../api/queries";
 import type { CompareReport, LayerDivergence, Member, Numerics, PanelInfo } from "../api/types";
 import { PanelCard, type PanelCardProps } from "../chart/PanelCard";
 import type { ChartPoint } from "../chart/Plot";
 import { StepReset } from "../layers/LayerCharts";
-import { setLayer, setStep } from "../layers/selection";
+import { setLayer, setStat, setStep } from "../layers/selection";
 import { formatCompact, formatCount, formatShare, MISSING, shortenMiddle } from "../lib/format";
 import { usePhone } from "../lib/hooks";
 import { useKeys } from "../lib/keys";
@@ -21,17 +23,23 @@ export interface LayerChoice {
   layer: string;
 }
 
+/** The member whose layers are worth a look first: one that is worse, else one whose layers parted. */
+function worstOf({ numerics, verdicts }: CompareReport): Numerics | undefined {
+  const measured = numerics.slice(1).filter(({ layers }) => layers.length > 0);
+  const isWorse = ({ run }: Numerics) => verdicts.some((verdict) => verdict.run === run && verdict.outcome === "worse");
+  return measured.find(isWorse) ?? measured.find(({ first_step }) => first_step != null) ?? measured[0] ?? numerics[1];
+}
+
 /** Which member and layer the page is on: as the address says, else the worst as it was when the page was opened. */
 export function useLayerChoice(report: CompareReport | undefined, member: string, layer: string): LayerChoice {
   const opened = useRef<Record<string, string>>({});
-  const others = report?.numerics.slice(1) ?? [];
-  const numerics =
-    others.find(({ run }) => run === member) ?? others.find(({ layers }) => layers.length > 0) ?? others[0];
-  if (!numerics) return { member: "", numerics: undefined, layer };
-  const key = `${report?.key} ${numerics.run}`;
-  // A ranking that changes while both train must not change what one is looking at.
-  opened.current[key] ||= numerics.first_layer || numerics.layers[0]?.layer || "";
-  return { member: numerics.run, numerics, layer: layer || opened.current[key] || "" };
+  const of = (run: string) => report?.numerics.slice(1).find((numerics) => numerics.run === run);
+  const first = of(member) ?? of(opened.current[report?.key ?? ""] ?? "") ?? (report && worstOf(report));
+  if (!report || !first) return { member: "", numerics: undefined, layer };
+  // A ranking that changes while runs train must not change what one is looking at.
+  if (first.layers.length > 0) opened.current[report.key] ??= first.run;
+  opened.current[first.run] ||= first.first_layer || first.layers[0]?.layer || "";
+  return { member: first.run, numerics: first, layer: layer || opened.current[first.run] || "" };
 }
 
 interface LayersProps {
@@ -43,6 +51,7 @@ interface LayersProps {
 }
 
 const FEW_ROWS = 12;
+const WHOLE_RUN = { x: "step", first: null, last: null, stat: "underflow" } as const;
 
 /** Charts that each show one member, told apart by its letter; all others show all. */
 const WINDOW_PREFIX = "compare-window-";
@@ -57,6 +66,8 @@ export const LAYERS_ID = "compare-layers";
 export function Layers({ report, choice, isOverlaid, panels, shared }: LayersProps) {
   const { numerics, member, layer } = choice;
   const { gradient } = shared.window;
+  // For what statistics there are; the layers of a run are the server's to name.
+  const { data: tree } = useQuery({ ...layersQuery(report.members[0]?.run ?? "", WHOLE_RUN), enabled: isOverlaid });
   useKeys({ o: () => setOverlaid(!isOverlaid), u: () => setSeen(gradient !== "seen") });
   if (!numerics) return null;
   const others = report.members.slice(1);
@@ -86,6 +97,14 @@ export function Layers({ report, choice, isOverlaid, panels, shared }: LayersPro
             value={isOverlaid ? "overlay" : "side"}
             options={ARRANGEMENTS}
             onChange={(next) => setOverlaid(next === "overlay")}
+          />
+        )}
+        {panels.length > 0 && isOverlaid && tree && (
+          <Choice
+            label="Statistic"
+            value={shared.window.stat}
+            options={tree.stats.map(({ id, title, text }) => ({ value: id, text: title, title: text }))}
+            onChange={setStat}
           />
         )}
         {panels.length > 0 && !isOverlaid && (
@@ -201,9 +220,9 @@ function whatWords({ first_step, what }: LayerDivergence): string {
 function LayerNumbers({ divergence }: { divergence: LayerDivergence }) {
   const share = (value: number | null | undefined) => (value == null ? MISSING : formatShare(value));
   const pair = (baseline: number | null | undefined, own: number | null | undefined) =>
-    `${share(baseline)} → ${share(own)}`;
+    baseline == null && own == null ? MISSING : `${share(baseline)} → ${share(own)}`;
   const { distance_bits, noise_bits, norm_ratio } = divergence;
-  const entries: [string, string, string][] = [
+  const entries = [
     [
       "Distance",
       distance_bits == null ? MISSING : `${formatCompact(distance_bits)} bits`,
@@ -214,7 +233,7 @@ function LayerNumbers({ divergence }: { divergence: LayerDivergence }) {
     ["Underflow", share(divergence.underflow_share), ""],
     ["FP16 would lose", share(divergence.would_flush_share), "of the baseline's gradient, at least"],
     ["Lost updates", pair(divergence.baseline_lost_update_share, divergence.lost_update_share), ""],
-  ];
+  ].filter((entry): entry is [string, string, string] => entry[1] !== MISSING);
   return (
     <dl className="layer-numbers" data-testid="layer-numbers">
       <div className="layer-numbers-name">

@@ -2,12 +2,22 @@
 
 import type { CompareReport } from "../api/types";
 import { MemberName } from "./MemberChips";
-import { type Mark, numberRows } from "./words";
+import { type Mark, numberRows, OUTCOMES, type Outcome } from "./words";
 
 export function MarkWord({ mark }: { mark: Mark }) {
   return (
     <span className={`mark mark-${MARK_CLASSES[mark.sign]}`}>
       <span aria-hidden="true">{mark.sign}</span> {mark.word}
+    </span>
+  );
+}
+
+/** Before a sentence that says in words what it means. */
+export function OutcomeSign({ outcome }: { outcome: Outcome }) {
+  const { sign } = OUTCOMES[outcome];
+  return (
+    <span className={`mark-${MARK_CLASSES[sign]}`} aria-hidden="true">
+      {sign}
     </span>
   );
 }
