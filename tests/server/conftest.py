@@ -121,13 +121,26 @@ class RunWriter:
         self.record(Event(kind, step, time_us, severity, list(where), attributes))
 
     def frame(
-        self, step: int, gradients: Mapping[str, ArrayLike], scale: float = np.nan, *, point: str = "unscale"
+        self,
+        step: int,
+        gradients: Mapping[str, ArrayLike],
+        scale: float = np.nan,
+        *,
+        point: str = "unscale",
+        of: str = "grad",
     ) -> None:
-        """The sketches of some layers' gradients at a step."""
-        self.sketches(step, list(gradients), stack([of_array(np.asarray(g)) for g in gradients.values()]), scale, point)
+        """The sketches of some layers' gradients, or of what else is said, at a step."""
+        stacked = stack([of_array(np.asarray(g)) for g in gradients.values()])
+        self.sketches(step, list(gradients), stacked, scale, point, of)
 
     def sketches(
-        self, step: int, names: Sequence[str], stacked: Sketch, scale: float = np.nan, point: str = "unscale"
+        self,
+        step: int,
+        names: Sequence[str],
+        stacked: Sketch,
+        scale: float = np.nan,
+        point: str = "unscale",
+        of: str = "grad",
     ) -> None:
         """Sketches of layers, which are declared at their first use with their number of elements as their shape."""
         new = [name for name in names if name not in self._lids]
@@ -139,7 +152,7 @@ class RunWriter:
             self.record(Layers(declared))
         lids = np.array([self._lids[name] for name in names])
         time_us = BEGAN_US + step * STEP_US
-        for record in pack(stacked, lids, step=step, time_us=time_us, point=point, clipped="no", scale=scale):
+        for record in pack(stacked, lids, step=step, time_us=time_us, point=point, clipped="no", scale=scale, of=of):
             self.record(record)
 
     def skip(self, step: int, kind: str, **attributes: Any) -> None:

@@ -101,6 +101,17 @@ SKIP = {
             "Streak over",
             "88 skips between steps 1,000 and 1,220; clean since.",
         ),
+        (
+            event("updates_lost", where=("a", "b", "c"), num_layers=9, shares=[0.5, 0.9321, 0.6]),
+            "Updates lost",
+            "Up to 93.2% of the updates of a, b and 7 more left the stored weight as it was: its format is too coarse "
+            "for such steps.",
+        ),
+        (
+            event("updates_lost", where=("a",), num_layers=1, shares=[1.0]),
+            "Updates lost",
+            "100% of the updates of a left the stored weight as it was: its format is too coarse for such steps.",
+        ),
         (event("run_ended", outcome="finished"), "Finished", "After step 500."),
         (
             event("run_ended", outcome="exception", error_type="ValueError", message="no"),
