@@ -22,6 +22,8 @@ from pathlib import Path
 import psycopg
 import pytest
 from halfscope_server.store.store import Store
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import engine
 
 from tests.helpers.comparing import Recordings
 from tests.helpers.ports import free_port
@@ -31,6 +33,15 @@ from tests.helpers.preloaded import Preloaded
 # those that are interrupted by a test must not.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says something about the machine, not about the code. The same examples in every run: what
+# failed fails again; others are found with `pytest --hypothesis-profile=search`. A failure is told after 20 s at most.
+settings.register_profile(
+    "checks", deadline=None, max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("search", settings.get_profile("checks"), derandomize=False, max_examples=1000)
+settings.load_profile("checks")
+engine.MAX_SHRINKING_SECONDS = 20
 
 # Asked of Triton when it is first imported, by whatever that is: kernels run in its interpreter, for want of a device.
 os.environ["TRITON_INTERPRET"] = "1"

@@ -27,16 +27,9 @@ from halfscope.wire.messages import (
 )
 from halfscope_server.store.store import Store
 from halfscope_server.store.types import Applied, CommitResult
-from hypothesis import HealthCheck, settings
 from numpy.typing import ArrayLike
 
 from tests.helpers.stream import Stream
-
-# How long an example takes says something about the machine, not about the code.
-settings.register_profile(
-    "shared machine", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("shared machine")
 
 BEGAN_US = 1_700_000_000_000_000
 STEP_US = 10_000
