@@ -69,7 +69,7 @@ def _compare(one: Points, two: Points, last_step: int) -> Finding:
 def _lags(one: Points, two: Points, last_step: int) -> bool:
     """Whether the one goes through the same values a few steps later."""
     count = min(one.step.size, two.step.size)
-    if count < 3 or not np.allclose(one.value[:count], two.value[:count], rtol=1e-6, atol=0):
+    if count < 2 or not np.allclose(one.value[:count], two.value[:count], rtol=1e-6, atol=0):
         return False
     lag = np.abs(one.step[:count] - two.step[:count]).max()
     return bool(lag <= max(2, LAG_STEPS * last_step)) and abs(one.step.size - two.step.size) <= lag
