@@ -2,6 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { type FormEvent, type ReactNode, useMemo, useState } from "react";
+import { runsQuery } from "../api/queries";
 import type { Rule, RuleItem, RuleList, RuleProblem, RuleVocabulary } from "../api/types";
 import { useDebounced } from "../lib/hooks";
 import { Link, navigate, usePlace } from "../lib/router";
@@ -11,8 +12,8 @@ import { CheckMenu } from "../ui/overlays";
 import { EmptyState, FailedState, Loading } from "../ui/states";
 import { toast } from "../ui/toast";
 import { Preview } from "./Backtest";
-import { fullRule, idFor, newRule, withAggregation, withMetric } from "./draft";
-import { InlineSelect, MetricField, NamesField, NumberField, SpanField } from "./fields";
+import { fullRule, idFor, named, newRule, withAggregation, withMetric } from "./draft";
+import { InlineSelect, NamesField, NumberField, PickField, SpanField } from "./fields";
 import { channelsQuery, checkQuery, presetsQuery, rulesQuery, useSaveRule, vocabularyQuery } from "./queries";
 import { DeleteRuleDialog } from "./RulesTab";
 import { comparedUnit } from "./values";
@@ -183,9 +184,10 @@ function SentencePart({ rule, change, vocabulary, problems }: PartProps) {
     <section className="card editor-card" aria-label="When it fires">
       <div className="rule-sentence">
         <span>When</span>
-        <MetricField
+        <PickField
+          label="Metric"
           value={rule.metric}
-          metrics={vocabulary.metrics}
+          items={vocabulary.metrics}
           onChange={(id) => change(withMetric(rule, id, vocabulary))}
         />
         <InlineSelect
@@ -211,13 +213,7 @@ function SentencePart({ rule, change, vocabulary, problems }: PartProps) {
         {aggregation?.takes_baseline && (
           <>
             <span>of run</span>
-            <input
-              className="inline-input"
-              aria-label="Baseline run, its id; empty: the run's own past"
-              placeholder="its own past"
-              value={rule.baseline}
-              onChange={(event) => change({ baseline: event.target.value.trim() })}
-            />
+            <BaselineField value={rule.baseline} onChange={(baseline) => change({ baseline })} />
           </>
         )}
         <span>is</span>
@@ -252,6 +248,19 @@ function SentencePart({ rule, change, vocabulary, problems }: PartProps) {
       )}
       <Problems problems={problems} of={PLACES.sentence} />
     </section>
+  );
+}
+
+/** Any run by its name, or the run's own past. */
+function BaselineField({ value, onChange }: { value: string; onChange: (run: string) => void }) {
+  const { data } = useQuery(runsQuery);
+  return (
+    <PickField
+      label="Baseline run"
+      value={value}
+      items={[{ id: "", title: "its own past" }, ...named(data?.runs ?? [])]}
+      onChange={onChange}
+    />
   );
 }
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { RuleVocabulary } from "../api/types";
-import { fullRule, idFor, newRule, splitNames, withAggregation, withMetric } from "./draft";
+import { fullRule, idFor, named, newRule, splitNames, withAggregation, withMetric } from "./draft";
 
 const vocabulary: RuleVocabulary = {
   metrics: [
@@ -92,4 +92,15 @@ describe("rules from the server", () => {
 
 it("splits names at commas and lines", () => {
   expect(splitNames(" a, b,,\n a\nc ")).toEqual(["a", "b", "c"]);
+});
+
+describe("runs to compare with", () => {
+  it("are told apart by their ids where they share a name", () => {
+    const runs = [
+      { id: "0123456789", name: "fp16" },
+      { id: "abcdefghij", name: "fp16" },
+      { id: "9876543210", name: "fp32" },
+    ];
+    expect(named(runs).map(({ title }) => title)).toEqual(["fp16 (01234567)", "fp16 (abcdefgh)", "fp32"]);
+  });
 });

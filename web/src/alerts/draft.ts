@@ -82,3 +82,10 @@ export function withAggregation(rule: Rule, aggregation: string, vocabulary: Rul
 export function splitNames(text: string): string[] {
   return [...new Set(text.split(/[,\n]/).map((name) => name.trim()))].filter(Boolean);
 }
+
+/** Runs as they are chosen by name: of those that share one, the beginning of the id tells which. */
+export function named(runs: readonly { id: string; name: string }[]): { id: string; title: string }[] {
+  const counts = new Map<string, number>();
+  for (const { name } of runs) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return runs.map(({ id, name }) => ({ id, title: counts.get(name) === 1 ? name : `${name} (${id.slice(0, 8)})` }));
+}

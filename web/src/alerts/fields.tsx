@@ -1,7 +1,7 @@
 /** The fields that a rule's sentence is made of. Each keeps what is typed as it is typed, and tells only what can be read. */
 
 import { useEffect, useId, useRef, useState } from "react";
-import type { MetricItem, Span } from "../api/types";
+import type { Span } from "../api/types";
 import { isNone, splitNames } from "./draft";
 import { fieldUnit, fromField, toField } from "./values";
 
@@ -109,24 +109,26 @@ export function SpanField({ label, value, onChange }: SpanFieldProps) {
   );
 }
 
-interface MetricFieldProps {
+interface PickFieldProps {
+  label: string;
   value: string;
-  metrics: readonly MetricItem[];
-  onChange: (metric: string) => void;
+  /** Titles tell apart. */
+  items: readonly { id: string; title: string }[];
+  onChange: (id: string) => void;
 }
 
 /** Chosen from what there is by title or id, or typed: a series that no run has logged yet can be watched too. */
-export function MetricField({ value, metrics, onChange }: MetricFieldProps) {
+export function PickField({ label, value, items, onChange }: PickFieldProps) {
   const list = useId();
-  const title = metrics.find(({ id }) => id === value)?.title ?? value;
+  const title = items.find(({ id }) => id === value)?.title ?? value;
   // Null: not being typed in. It begins empty, so that the whole list is offered and not what goes with the old name.
   const [text, setText] = useState<string | null>(null);
-  const find = (typed: string) => metrics.find((metric) => metric.title === typed || metric.id === typed)?.id;
+  const find = (typed: string) => items.find((item) => item.title === typed || item.id === typed)?.id;
   return (
     <>
       <input
         className="inline-input metric-field"
-        aria-label="Metric"
+        aria-label={label}
         list={list}
         autoComplete="off"
         spellCheck={false}
@@ -146,9 +148,9 @@ export function MetricField({ value, metrics, onChange }: MetricFieldProps) {
         }}
       />
       <datalist id={list}>
-        {metrics.map((metric) => (
-          <option key={metric.id} value={metric.title}>
-            {metric.id}
+        {items.map((item) => (
+          <option key={item.id} value={item.title}>
+            {item.id}
           </option>
         ))}
       </datalist>
