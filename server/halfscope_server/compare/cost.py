@@ -53,7 +53,7 @@ def _cost(comparison: Comparison, at: int, paces: list[Pace], unit: str, fairnes
     exact = exact if isinstance(exact, Mapping) else {}
     return Cost(
         run=view.run_id,
-        throughput=view.memo(("throughput", unit), lambda: resampling.median(own.rates[unit])),
+        throughput=view.memo(("throughput", unit), lambda: resampling.median(own.rates[unit], _draw(view, own, unit))),
         throughput_unit=unit,
         speedup=speedup,
         step_s=view.memo("step_s", lambda: resampling.median(own.step_s)),
@@ -76,7 +76,22 @@ def _speedup(comparison: Comparison, at: int, paces: list[Pace], unit: str) -> E
     spread = _between_runs(comparison, paces, unit)
     key = ("speedup", unit, spread)
     rates, baseline = paces[at].rates[unit], paces[0].rates[unit]
-    return comparison.memo_pair(at, key, lambda: resampling.ratio(rates, baseline, extra_log=spread))
+    draws = [_draw(comparison.views[k], paces[k], unit) for k in (at, 0)]
+
+    def estimate() -> Estimate | None:
+        return resampling.ratio(rates, baseline, extra_log=spread, draw=draws[0], baseline_draw=draws[1])
+
+    return comparison.memo_pair(at, key, estimate)
+
+
+def _draw(view: RunView, own: Pace, unit: str) -> resampling.Draw:
+    """Resampled medians of a run's throughput: drawn once for all that it is compared with."""
+
+    def draw(seed: int) -> Floats | None:
+        key = ("resampled throughput", unit, seed)
+        return view.memo(key, lambda: resampling.resampled_medians(own.rates[unit], seed))
+
+    return draw
 
 
 def _between_runs(comparison: Comparison, paces: list[Pace], unit: str) -> float:
@@ -91,6 +106,10 @@ def _between_runs(comparison: Comparison, paces: list[Pace], unit: str) -> float
 
 def _peak(view: RunView) -> tuple[int | None, str]:
     """Most memory at any time, all ranks added up; of the device where there is one, else of the process."""
+    return view.memo("peak memory", lambda: _read_peak(view))
+
+
+def _read_peak(view: RunView) -> tuple[int | None, str]:
     for kind, name in MEMORY.items():
         for series in view.named(name)[:1]:
             peaks = []

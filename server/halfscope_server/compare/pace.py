@@ -7,7 +7,7 @@ of all of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,9 @@ MIN_STEPS = 50
 """A start of a run with fewer is looked at only where there is no longer one."""
 MAX_RAW_STEPS = 16 * WIDE_ROLLUP
 NUM_STRETCHES, STRETCH_STEPS = 16, 2048
-"""What is read of a longer run, spread evenly over it."""
+"""What is looked at of a longer run, spread evenly over it."""
+MAX_WHOLE_STEPS = 1 << 20
+"""Up to so many all are read for it."""
 CALM_STEPS = 5
 """The warm-up is over with so many usual steps in a row."""
 USUAL_SHARE = 1.2
@@ -102,18 +104,25 @@ def _per_step(view: RunView, name: str, reduction: str, attempt: Attempt) -> tup
     series = next(iter(view.named(name)), None)
     if series is None:
         return np.empty(0, np.int64), np.empty(0)
+    parts = _parts(attempt.span)
+    # One long read is cheaper than many short ones: each of those asks for streams and chunks anew.
+    spans = [attempt.span] if attempt.span.num_steps <= MAX_WHOLE_STEPS else parts
     found = [
         view.store.points(
-            view.run_id,
-            series.series_id,
-            first_step=part.first_step,
-            last_step=part.last_step,
-            attempt=attempt.number,
+            view.run_id, series.series_id, first_step=span.first_step, last_step=span.last_step, attempt=attempt.number
         )
-        for part in _parts(attempt.span)
+        for span in spans
     ]
+    if len(parts) > len(spans):
+        found = [_within(found[0], part) for part in parts]
     reduced = [_over_ranks(points, reduction) for points in found]
     return np.concatenate([step for step, _ in reduced]), np.concatenate([value for _, value in reduced])
+
+
+def _within(points: Points, span: Span) -> Points:
+    """Those of some steps; points ascend by step."""
+    low, high = np.searchsorted(points.step, [span.first_step, span.last_step + 1])
+    return Points(**{item.name: getattr(points, item.name)[low:high] for item in fields(Points)})
 
 
 def _parts(span: Span) -> list[Span]:

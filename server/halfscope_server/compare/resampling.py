@@ -7,6 +7,8 @@ the same values give the same interval.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,7 @@ from halfscope_server.compare.noise import INTERVAL_SHARE, t_quantile
 from halfscope_server.compare.types import Estimate
 
 Floats = NDArray[np.float64]
+Draw = Callable[[int], "Floats | None"]
 
 NUM_RESAMPLES = 1000
 MIN_BLOCKS, MAX_BLOCKS = 8, 128
@@ -24,29 +27,42 @@ HIGH = 0.5 + INTERVAL_SHARE / 2
 SEED = 0
 
 
-def median(values: Floats) -> Estimate | None:
-    """The median of values in their order of time; None: there is none."""
+def median(values: Floats, draw: Draw | None = None) -> Estimate | None:
+    """The median of values in their order of time; None: there is none.
+
+    Args:
+        draw: gives `resampled_medians` of them by seed, where they are kept.
+    """
     if not values.size:
         return None
     middle = float(np.median(values))
-    resampled = resampled_medians(values)
+    resampled = draw(SEED) if draw is not None else resampled_medians(values)
     if resampled is None:
         return Estimate(value=middle, count=values.size)
     low, high = _interval(np.log(resampled), np.log(middle), _num_blocks(values)) if middle > 0 else (None, None)
     return Estimate(value=middle, low=low, high=high, count=values.size)
 
 
-def ratio(values: Floats, baseline: Floats, *, extra_log: float = 0.0) -> Estimate | None:
+def ratio(
+    values: Floats,
+    baseline: Floats,
+    *,
+    extra_log: float = 0.0,
+    draw: Draw | None = None,
+    baseline_draw: Draw | None = None,
+) -> Estimate | None:
     """Median over median, both of positive values.
 
     Args:
+        draw, baseline_draw: as of `median`.
         extra_log: half width of what else is uncertain, as a difference of logarithms.
     """
     if not values.size or not baseline.size or not np.median(baseline) > 0 or not np.median(values) > 0:
         return None
     middle = float(np.median(values) / np.median(baseline))
     count = min(values.size, baseline.size)
-    own, other = resampled_medians(values), resampled_medians(baseline, SEED + 1)
+    own = draw(SEED) if draw is not None else resampled_medians(values)
+    other = baseline_draw(SEED + 1) if baseline_draw is not None else resampled_medians(baseline, SEED + 1)
     if own is None or other is None:
         return Estimate(value=middle, count=count)
     num_blocks = min(_num_blocks(values), _num_blocks(baseline))
