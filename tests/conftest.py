@@ -23,7 +23,7 @@ import psycopg
 import pytest
 from halfscope_server.store.store import Store
 from hypothesis import HealthCheck, settings
-from hypothesis.internal.conjecture import engine
+from hypothesis.internal.conjecture import engine, providers
 
 from tests.helpers.comparing import Recordings
 from tests.helpers.ports import free_port
@@ -45,6 +45,13 @@ engine.MAX_SHRINKING_SECONDS = 20
 
 # Asked of Triton when it is first imported, by whatever that is: kernels run in its interpreter, for want of a device.
 os.environ["TRITON_INTERPRET"] = "1"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Unless others are searched for, examples do not hang on which modules happen to be loaded: Hypothesis would parse
+    them all for constants to try, in every process for seconds."""
+    if config.getoption("--hypothesis-profile") is None:
+        providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
