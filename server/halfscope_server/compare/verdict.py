@@ -34,6 +34,9 @@ OF_SEEDS = ("seed", "data_order", "initial_weights")
 CONFIGURATION = "config"
 GRAVITY: tuple[Outcome, ...] = ("worse", "unknown", "better", "equal")
 """The first of these that any member has is told of all."""
+TELLING_TOLERANCES = 10
+"""Times the tolerance: with so much of a difference beside a measured mechanism, and the same seed and data, it is the
+mechanism's. Healthy pairs of one seed stay below a third of it, and have no mechanism."""
 OF_A_MEMBER = re.compile(r"[A-H]: ")
 MAX_NAMED = 4
 """Things named one by one; of more the number is told."""
@@ -110,7 +113,18 @@ def _verdict(case: _Case) -> Verdict:
 def _outcome(case: _Case) -> Outcome:
     if case.confounders and not _is_lost(case):
         return "unknown"
-    return case.quality.outcome
+    return "worse" if _is_shown_by_mechanism(case) else case.quality.outcome
+
+
+def _is_shown_by_mechanism(case: _Case) -> bool:
+    """Whether a difference within the noise is told all the same: a trouble that sets in makes the difference of a pair
+    change, which a pair alone cannot tell from noise; a mechanism that was measured can."""
+    quality = case.quality
+    if quality.outcome != "equal" or quality.noise != "paired" or quality.difference is None:
+        return False
+    is_measured = any(reason.certainty == "measured" for reason in case.reasons)
+    loss = quality.difference.value if quality.lower_is_better else -quality.difference.value
+    return is_measured and loss > TELLING_TOLERANCES * case.tolerance_share
 
 
 def _is_lost(case: _Case) -> bool:
@@ -284,6 +298,12 @@ def _short(value: float) -> str:
 def _limits(case: _Case, outcome: Outcome) -> list[str]:
     quality, numerics = case.quality, case.numerics
     found = [_noise_words(case)]
+    if outcome == "worse" and _is_shown_by_mechanism(case):
+        band = share(quality.noise_share) if quality.noise_share is not None else "unknown"
+        found.append(
+            f"called worse because of what was measured: by itself the difference is within the noise of one run each"
+            f" (±{band})"
+        )
     if quality.reason and not (outcome == "unknown" and not case.confounders):
         found.append(quality.reason)
     if numerics.reason:

@@ -203,6 +203,23 @@ def test_an_equal_metric_with_a_measured_mechanism_stays_equal_and_says_so(sqlit
     assert "within noise (loss +0.4%, noise ±1%), but head lost 62% of its gradient;" in sentence
 
 
+def test_a_large_difference_with_a_measured_mechanism_is_worse(sqlite_store: Store) -> None:
+    """One run each cannot tell a trouble that sets in from noise; what was measured can, and the limits say so."""
+    wide = replace(QUALITY, difference=Estimate(value=0.82), noise_share=1.57)
+    verdict, sentence, outcome = _judged(sqlite_store, wide, reasons=(UNDERFLOW,))
+    assert outcome == "worse"
+    assert sentence.startswith(
+        "fp16 is worse than fp32 by 82% in loss, starting in head at step 300, because head lost"
+    )
+    assert any(
+        "by itself the difference is within the noise of one run each (±157%)" in each for each in verdict.limits
+    )
+    likely = replace(UNDERFLOW, certainty="likely")
+    better, unpaired = replace(wide, difference=Estimate(value=-0.82)), replace(wide, noise="repeats")
+    for quality, reasons in ((wide, (likely,)), (wide, ()), (better, (UNDERFLOW,)), (unpaired, (UNDERFLOW,))):
+        assert _judged(sqlite_store, quality, reasons=reasons)[2] == "equal"
+
+
 def test_layers_that_differ_alone_are_no_fault(sqlite_store: Store) -> None:
     """They are mentioned as a difference."""
     numerics = replace(NUMERICS, first_step=50, first_layer="body.weight")
