@@ -30,6 +30,9 @@ from halfscope_server.panels.zones import exponent_ticks
 from halfscope_server.query.exponents import exponents
 from halfscope_server.query.window import Window
 
+LEAST_PX_FOR_TWO = 600
+"""Below this charts stand one under the other."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemberWindow:
@@ -101,7 +104,11 @@ def _of_member(comparison: Comparison, place: int, window: Window, own: str) -> 
     step = window.step
     if step is not None and along is not None and comparison.options.align != "attempts":
         step = max(0, round(along.step_at(float(step))))
-    return replace(part, layer=own, step=step, gradient="true" if window.gradient == "auto" else window.gradient)
+    # Beside another, where there is room for two.
+    width_px = part.width_px // 2 if part.width_px >= LEAST_PX_FOR_TWO else part.width_px
+    return replace(
+        part, layer=own, step=step, width_px=width_px, gradient="true" if window.gradient == "auto" else window.gradient
+    )
 
 
 def _reach(comparison: Comparison, window: Window, layer: str) -> tuple[int, int]:
