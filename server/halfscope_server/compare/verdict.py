@@ -276,7 +276,8 @@ def _cost_words(case: _Case) -> str:
     if cost.speedup is not None:
         words.append(f"speedup {times(cost.speedup)}")
     if cost.memory_ratio is not None:
-        words.append(f"memory {number(round(cost.memory_ratio, 2))}×")
+        of = "" if cost.memory_of == "device" else f"{cost.memory_of} "
+        words.append(f"{of}memory {number(round(cost.memory_ratio, 2))}×")
     return ", ".join(words)
 
 
@@ -304,7 +305,8 @@ def _limits(case: _Case, outcome: Outcome) -> list[str]:
             f"called worse because of what was measured: by itself the difference is within the noise of one run each"
             f" (±{band})"
         )
-    if quality.reason and not (outcome == "unknown" and not case.confounders):
+    told = outcome == "unknown" and not case.confounders
+    if quality.reason and not told and not found[0].startswith(quality.reason):
         found.append(quality.reason)
     if numerics.reason:
         found.append(f"layers are not compared: {numerics.reason}")
