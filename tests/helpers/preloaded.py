@@ -187,6 +187,9 @@ def _as_parent(out: int, err: int, status: int) -> None:
         os.close(out)
         os.close(err)
         os.write(status, f"{pid}\n".encode())
+        ended = os.pidfd_open(pid)
+        if ended not in select.select([ended, status], [], [])[0]:
+            os.kill(pid, signal.SIGTERM)  # who started it is gone without a word
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         with contextlib.suppress(BrokenPipeError):
             os.write(status, f"{code}\n".encode())
