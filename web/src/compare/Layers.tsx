@@ -55,6 +55,8 @@ const WHOLE_RUN = { x: "step", first: null, last: null, stat: "underflow" } as c
 
 /** Charts that each show one member, told apart by its letter; all others show all. */
 const WINDOW_PREFIX = "compare-window-";
+/** Shows one step. */
+const HISTOGRAM = "compare-histogram";
 
 function windowOf(member: Member | undefined): string {
   return `${WINDOW_PREFIX}${member?.letter.toLowerCase()}`;
@@ -130,7 +132,7 @@ export function Layers({ report, choice, isOverlaid, panels, shared }: LayersPro
                   info={info}
                   isStacked
                   {...(!isOverlaid && { onPick: pickStep })}
-                  actions={isOverlaid && <StepReset step={shared.window.step} />}
+                  actions={info.id === HISTOGRAM && <StepReset step={shared.window.step} />}
                 />
               ))}
             </div>
