@@ -32,14 +32,11 @@ def sampled(tensor: torch.Tensor, most: int, *, may_wait: bool) -> torch.Tensor 
 def every(flat: torch.Tensor, most: int) -> torch.Tensor:
     """At most `most` evenly strided elements of a tensor that lies dense in memory, in the order of that memory."""
     count = flat.numel()
+    step = -(-count // most)
     # Not by an index: that asks for the device's support even where tensors are only named after it.
-    return flat.as_strided((num_sampled(count, most),), (_step(count, most),))
+    return flat.as_strided((-(-count // step),), (step,))
 
 
 def num_sampled(count: int, most: int) -> int:
     """How many of `count` elements are taken."""
-    return -(-count // _step(count, most)) if count else 0
-
-
-def _step(count: int, most: int) -> int:
-    return -(-count // most)
+    return -(-count // -(-count // most)) if count else 0

@@ -19,7 +19,7 @@ import torch
 from halfscope.probes.device_sketches import DoneEvent, SketchFlight
 from halfscope.probes.sketches import Measured
 from halfscope.probes.stored import flat, no_grad, problem_of
-from halfscope.probes.strided import every, num_sampled
+from halfscope.probes.strided import every
 from halfscope.sketch import ArraySketcher
 
 MOST_ELEMENTS = 4096
@@ -89,9 +89,10 @@ def changes(noted: Before) -> torch.Tensor | None:
     with no_grad():
         for parameter, is_alike, size in zip(noted.parameters, noted.lie_alike, noted.sizes, strict=True):
             plain = _plain(parameter)
-            if plain is None or num_sampled(plain.numel(), MOST_ELEMENTS) != size:
+            picked = None if plain is None else _picked(plain, is_alike)
+            if picked is None or picked.numel() != size:
                 return None
-            values.append(_picked(plain, is_alike))
+            values.append(picked)
         after = torch.cat(values)
         if after.device != noted.values.device:
             return None

@@ -25,6 +25,8 @@ _TAKEN = frozenset((_F16, _F32, _F64, _BF16_BITS))
 BLOCK_ELEMENTS = 32_768
 """Its bits, its bins and its float64 values together stay below 1 MiB."""
 _SMALL_ELEMENTS = 4_096
+MAX_GROUP_FIELDS = 1 << 18
+"""Counts of one group: 2 MiB."""
 _DOT_ELEMENTS = 8_192
 """A BLAS may use further threads for a longer product."""
 
@@ -34,6 +36,7 @@ class _Layout:
     """How a float lies in its bits."""
 
     bits: type[np.unsignedinteger[Any]]
+    value_type: type[np.floating[Any]]
     mantissa_bits: int
     exponent_bits: int
 
@@ -69,8 +72,8 @@ class _Layout:
         return math.ldexp(mantissa + (1 << self.mantissa_bits), self.lowest + field - 1)
 
 
-_SINGLE = _Layout(bits=np.uint32, mantissa_bits=23, exponent_bits=8)
-_DOUBLE = _Layout(bits=np.uint64, mantissa_bits=52, exponent_bits=11)
+_SINGLE = _Layout(bits=np.uint32, value_type=np.float32, mantissa_bits=23, exponent_bits=8)
+_DOUBLE = _Layout(bits=np.uint64, value_type=np.float64, mantissa_bits=52, exponent_bits=11)
 
 
 def of_array(values: Array) -> Sketch:
@@ -127,23 +130,22 @@ class ArraySketcher:
         return sketch.shifted(1 - exponent) if is_exact and exponent != 1 else sketch
 
     def _count(self, table: _Table, arrays: Sequence[Array], divide_by: float | None) -> None:
-        group: list[tuple[int, Array]] = []
-        num_grouped = 0
+        groups = {_F32: _Group(_SINGLE, self._single), _F64: _Group(_DOUBLE, self._double)}
         for row, array in enumerate(arrays):
             flat = array.ravel(order="K")  # a view of whatever lies dense in memory, in any order of its axes
-            if divide_by is None and 0 < flat.size <= self._small_elements and flat.dtype == _F32:
-                if num_grouped + flat.size > self._block_elements:
+            group = groups.get(flat.dtype) if divide_by is None and 0 < flat.size <= self._small_elements else None
+            if group is not None:
+                if not group.has_room(flat.size):
                     self._add_group(table, group)
-                    group, num_grouped = [], 0
-                group.append((row, flat))
-                num_grouped += flat.size
+                group.add(row, flat)
                 continue
             for start in range(0, flat.size, self._block_elements):
                 block = self._loaded(flat[start : start + self._block_elements])
                 if divide_by is not None:
                     block = np.divide(block, divide_by, out=self._double[: block.size], dtype=np.float64)
                 self._add(table, row, block)
-        self._add_group(table, group)
+        for group in groups.values():
+            self._add_group(table, group)
 
     def _loaded(self, block: Array) -> Array:
         """A block as float32 or float64; without a copy where it is that already."""
@@ -187,36 +189,59 @@ class ArraySketcher:
             part = double[start : start + _DOT_ELEMENTS]
             table.sumsq[row] += part.dot(part)
 
-    def _add_group(self, table: _Table, group: Sequence[tuple[int, Array]]) -> None:
-        """Counts several small float32 arrays at once: a call of NumPy costs as much as a thousand elements."""
-        if not group:
+    def _add_group(self, table: _Table, group: _Group) -> None:
+        """Counts several small arrays at once, and empties the group: a call of NumPy costs as much as a thousand
+        elements."""
+        members, layout = group.members, group.layout
+        if not members:
             return
-        rows = np.array([row for row, _ in group])
-        sizes = np.array([array.size for _, array in group])
+        group.members, group.size = [], 0
+        rows = np.array([row for row, _ in members])
+        sizes = np.array([array.size for _, array in members])
         starts = np.cumsum(sizes) - sizes
         size = int(sizes.sum())
-        block = np.concatenate([array for _, array in group], out=self._single[:size], casting="equiv")
-        index, magnitude, double = self._index[:size], self._magnitude[np.uint32][:size], self._double[:size]
-        np.left_shift(block.view(np.uint32), 1, out=magnitude)
-        np.right_shift(magnitude, _SINGLE.mantissa_bits + 1, out=index)
-        index += np.repeat(np.arange(len(group)) * _SINGLE.num_fields, sizes)
-        fields = np.bincount(index, minlength=len(group) * _SINGLE.num_fields).reshape(len(group), -1)
+        block = np.concatenate([array for _, array in members], out=group.block[:size], casting="equiv")
+        index, magnitude, double = self._index[:size], self._magnitude[layout.bits][:size], self._double[:size]
+        np.left_shift(block.view(layout.bits), 1, out=magnitude)
+        np.right_shift(magnitude, layout.mantissa_bits + 1, out=index, casting="unsafe")
+        index += np.repeat(np.arange(len(members)) * layout.num_fields, sizes)
+        fields = np.bincount(index, minlength=len(members) * layout.num_fields).reshape(len(members), -1)
         largest = np.maximum.reduceat(magnitude, starts) >> 1
         num_zeros = np.add.reduceat(magnitude == 0, starts, dtype=np.int64)
         magnitude -= 1
-        smallest = (np.minimum.reduceat(magnitude, starts) + np.uint32(1)) >> 1
-        np.copyto(double, block)
+        smallest = (np.minimum.reduceat(magnitude, starts) + layout.bits(1)) >> 1
+        if layout is _SINGLE:
+            np.copyto(double, block)
         plain = (fields[:, -1] == 0) & (fields[:, 0] == num_zeros)
         if not plain.all():
             double[np.repeat(~plain, sizes)] = 0.0
         table.sum[rows] = np.add.reduceat(double, starts)
         double *= double
         table.sumsq[rows] = np.add.reduceat(double, starts)
-        table.add_fields(rows[plain], fields[plain], num_zeros[plain], _SINGLE)
+        table.add_fields(rows[plain], fields[plain], num_zeros[plain], layout)
         alive = plain & (largest > 0)
-        table.add_extremes(rows[alive], largest[alive].view(np.float32), smallest[alive].view(np.float32))
+        table.add_extremes(rows[alive], largest[alive].view(layout.value_type), smallest[alive].view(layout.value_type))
         for at in np.flatnonzero(~plain).tolist():
-            self._add(table, *group[at])
+            self._add(table, *members[at])
+
+
+class _Group:
+    """Small arrays of one type, waiting to be counted together."""
+
+    def __init__(self, layout: _Layout, block: Array) -> None:
+        self.layout = layout
+        self.block = block
+        """Memory for all of them."""
+        self.members: list[tuple[int, Array]] = []
+        self.size = 0
+
+    def has_room(self, size: int) -> bool:
+        """Whether an array of so many elements fits in."""
+        return self.size + size <= self.block.size and len(self.members) * self.layout.num_fields < MAX_GROUP_FIELDS
+
+    def add(self, row: int, array: Array) -> None:
+        self.members.append((row, array))
+        self.size += array.size
 
 
 class _Table:
