@@ -335,7 +335,8 @@ def _track(view: RunView, metric: str, align: Alignment, span: Span | None) -> T
 
 
 def _num_points(view: RunView, series: SeriesRow, pieces: list[Piece]) -> int:
-    return sum(int(view.coverage(series, piece.attempt).count.sum()) for piece in pieces)
+    found = [view.extent(series, attempt) for attempt in {piece.attempt for piece in pieces}]
+    return sum(each.num_points for each in found if each is not None)
 
 
 def _piece(view: RunView, series: SeriesRow, piece: Piece, is_raw: bool) -> list[dict[str, NDArray[Any]]]:

@@ -17,7 +17,7 @@ from halfscope_server.compare.fairness.base import fact
 from halfscope_server.compare.pace import Pace, pace, unit_of
 from halfscope_server.compare.types import Cost, Estimate, Fairness
 from halfscope_server.query.format import plural
-from halfscope_server.query.view import ROLLUP_WIDTH, WIDE_ROLLUP, RunView
+from halfscope_server.query.view import ROLLUP_WIDTH, RunView
 
 if TYPE_CHECKING:
     from halfscope_server.compare.comparison import Comparison
@@ -28,8 +28,8 @@ ENOUGH_STEPS = 100
 """With fewer timed steps it is said how few they are."""
 MIN_FREEDOM = 2
 """Of two repeats alone the interval is so wide (64 times their scatter) that it says nothing."""
-MAX_PLACES = 4096
-"""Of a metric, when it is asked at what time it had reached a level."""
+MAX_RAW_STEPS = 4096
+"""At what time a metric had reached a level is asked of its single values in runs up to this, else of 64 steps each."""
 MEMORY = {"device": "memory.device_peak_bytes", "process": "memory.rss_bytes"}
 
 
@@ -114,8 +114,8 @@ def _read_peak(view: RunView) -> tuple[int | None, str]:
         for series in view.named(name)[:1]:
             peaks = []
             for rank in view.ranks:
-                rollup = view.store.rollup(view.run_id, series.series_id, WIDE_ROLLUP, rank=rank)
-                peaks += [float(np.nanmax(rollup.maximum))] if np.isfinite(rollup.maximum).any() else []
+                extent = view.store.extent(view.run_id, series.series_id, rank=rank)
+                peaks += [extent.maximum] if extent is not None and extent.maximum is not None else []
             if peaks and max(peaks) > 0:
                 return int(sum(peaks)), kind
     return None, "process"
@@ -166,7 +166,7 @@ def _times_to_level(comparison: Comparison, at: int) -> tuple[float | None, floa
 
 
 def _metric(view: RunView, name: str) -> tuple[Floats, Floats]:
-    """Seconds of training, and the metric there, in at most `MAX_PLACES` places. Remembered by the view."""
+    """Seconds of training, and the metric there. Remembered by the view."""
     return view.memo(("metric by time", name), lambda: _read_metric(view, name))
 
 
@@ -175,20 +175,20 @@ def _read_metric(view: RunView, name: str) -> tuple[Floats, Floats]:
     if series is None or span is None:
         return np.empty(0), np.empty(0)
     seconds, values, before = [], [], 0.0
-    width = -(-span.num_steps // (MAX_PLACES * ROLLUP_WIDTH)) * ROLLUP_WIDTH
     for piece in view.pieces(span):
         if piece.is_ghost:
             continue
-        part = {"first_step": piece.span.first_step, "last_step": piece.span.last_step, "attempt": piece.attempt}
-        if span.num_steps <= MAX_PLACES:
-            points = view.store.points(view.run_id, series.series_id, **part)
+        first, last, attempt = piece.span.first_step, piece.span.last_step, piece.attempt
+        if span.num_steps <= MAX_RAW_STEPS:
+            points = view.store.points(view.run_id, series.series_id, first_step=first, last_step=last, attempt=attempt)
             time_us, value = points.time_us, points.value
         else:
-            rollup = view.store.rollup(view.run_id, series.series_id, width, **part)
-            bad = rollup.num_nan + rollup.num_pos_inf + rollup.num_neg_inf
-            time_us = rollup.time_us
+            rollup = view.coverage(series, attempt)
+            part = slice(*np.searchsorted(rollup.step + ROLLUP_WIDTH, [first, last + ROLLUP_WIDTH], "right").tolist())
+            bad = (rollup.num_nan + rollup.num_pos_inf + rollup.num_neg_inf)[part]
+            time_us = rollup.time_us[part]
             with np.errstate(invalid="ignore", divide="ignore"):
-                value = np.where(bad > 0, np.nan, rollup.total / rollup.count)
+                value = np.where(bad > 0, np.nan, rollup.total[part] / rollup.count[part])
         if not time_us.size:
             continue
         # The first step's own time is not known; what passes between two starts is no training.

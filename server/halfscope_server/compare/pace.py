@@ -7,7 +7,7 @@ of all of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,6 @@ MIN_STEPS = 50
 MAX_RAW_STEPS = 16 * WIDE_ROLLUP
 NUM_STRETCHES, STRETCH_STEPS = 16, 2048
 """What is looked at of a longer run, spread evenly over it."""
-MAX_WHOLE_STEPS = 1 << 20
-"""Up to so many all are read for it."""
 CALM_STEPS = 5
 """The warm-up is over with so many usual steps in a row."""
 USUAL_SHARE = 1.2
@@ -104,34 +102,20 @@ def _per_step(view: RunView, name: str, reduction: str, attempt: Attempt) -> tup
     series = next(iter(view.named(name)), None)
     if series is None:
         return np.empty(0, np.int64), np.empty(0)
-    parts = _parts(attempt.span)
-    # One long read is cheaper than many short ones: each of those asks for streams and chunks anew.
-    spans = [attempt.span] if attempt.span.num_steps <= MAX_WHOLE_STEPS else parts
-    found = [
-        view.store.points(
-            view.run_id, series.series_id, first_step=span.first_step, last_step=span.last_step, attempt=attempt.number
-        )
-        for span in spans
-    ]
-    if len(parts) > len(spans):
-        found = [_within(found[0], part) for part in parts]
-    reduced = [_over_ranks(points, reduction) for points in found]
-    return np.concatenate([step for step, _ in reduced]), np.concatenate([value for _, value in reduced])
+    points = view.store.points(
+        view.run_id, series.series_id, attempt=attempt.number, stretches=_stretches(attempt.span)
+    )
+    return _over_ranks(points, reduction)
 
 
-def _within(points: Points, span: Span) -> Points:
-    """Those of some steps; points ascend by step."""
-    low, high = np.searchsorted(points.step, [span.first_step, span.last_step + 1])
-    return Points(**{item.name: getattr(points, item.name)[low:high] for item in fields(Points)})
-
-
-def _parts(span: Span) -> list[Span]:
+def _stretches(span: Span) -> list[tuple[int, int]]:
+    """First and last steps of what is looked at; none: all."""
     if span.num_steps <= MAX_RAW_STEPS:
-        return [span]
+        return []
     # Each within one of the stretches that the store keeps together.
     firsts = np.linspace(span.first_step, span.last_step - STRETCH_STEPS, NUM_STRETCHES).astype(np.int64)
     firsts[1:] -= firsts[1:] % STRETCH_STEPS
-    return [Span(first_step=first, last_step=first + STRETCH_STEPS - 1) for first in firsts.tolist()]
+    return [(first, first + STRETCH_STEPS - 1) for first in firsts.tolist()]
 
 
 def _over_ranks(points: Points, reduction: str) -> tuple[Ints, Floats]:

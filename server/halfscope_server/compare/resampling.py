@@ -75,9 +75,11 @@ def resampled_medians(values: Floats, seed: int = SEED) -> Floats | None:
     num_blocks = _num_blocks(values)
     if not num_blocks:
         return None
-    rank = np.argsort(np.argsort(values, kind="stable"), kind="stable")
+    order = np.argsort(values, kind="stable")
     num_bins = min(NUM_BINS, values.size)
-    bins = rank * num_bins // values.size
+    bin_of_rank = np.arange(values.size) * num_bins // values.size
+    bins = np.empty(values.size, np.int64)
+    bins[order] = bin_of_rank
     block = np.arange(values.size) * num_blocks // values.size
     counts = np.bincount(block * num_bins + bins, minlength=num_blocks * num_bins).reshape(num_blocks, num_bins)
     chosen = np.random.default_rng(seed).integers(0, num_blocks, (NUM_RESAMPLES, num_blocks))
@@ -86,9 +88,8 @@ def resampled_medians(values: Floats, seed: int = SEED) -> Floats | None:
     below = np.cumsum(times.reshape(NUM_RESAMPLES, num_blocks).astype(np.float32) @ counts.astype(np.float32), axis=1)
     half = below[:, -1:] / 2
     lower, upper = (below < half).sum(axis=1), (below <= half).sum(axis=1)
-    edges = np.searchsorted(bins[np.argsort(rank)], np.arange(num_bins))
-    ordered = np.sort(values)
-    inside = np.add.reduceat(ordered, edges) / np.diff(np.append(edges, values.size))
+    edges = np.searchsorted(bin_of_rank, np.arange(num_bins))
+    inside = np.add.reduceat(values[order], edges) / np.diff(np.append(edges, values.size))
     medians: Floats = (inside[lower] + inside[upper]) / 2
     return medians
 

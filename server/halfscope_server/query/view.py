@@ -26,6 +26,7 @@ from halfscope_server.store.types import (
     CAUGHT,
     EventMarks,
     EventRow,
+    Extent,
     FrameMoments,
     FrameSketches,
     LayerRow,
@@ -87,7 +88,11 @@ class Reader(Protocol):
         last_step: int | None = None,
         rank: int | None = None,
         attempt: int | None = None,
+        stretches: Sequence[tuple[int, int]] = ...,
     ) -> Points: ...
+    def extent(
+        self, run_id: str, series_id: int, *, rank: int | None = None, attempt: int | None = None
+    ) -> Extent | None: ...
     def rollup(
         self,
         run_id: str,
@@ -265,27 +270,18 @@ class RunView:
         numbers = sorted({s.attempt for s in self.store.streams(self.run_id) if not s.stream.startswith("~")})
         found = []
         for number in numbers:
-            ends = [e for s in self.reference if (e := self._extent(s, number)) is not None]
+            ends = [e for s in self.reference if (e := self.extent(s, number)) is not None]
             if ends:
-                span = Span(first_step=min(first for first, _ in ends), last_step=max(last for _, last in ends))
+                span = Span(first_step=min(e.first_step for e in ends), last_step=max(e.last_step for e in ends))
                 found.append(Attempt(number=number, span=span))
         return tuple(found)
 
-    def _extent(self, series: SeriesRow, attempt: int) -> tuple[int, int] | None:
-        wide = self.store.rollup(self.run_id, series.series_id, WIDE_ROLLUP, attempt=attempt)
-        if not wide.step.size:
-            return None
-        ends = []
-        for bucket in (int(wide.step[0]), int(wide.step[-1])):
-            points = self.store.points(
-                self.run_id,
-                series.series_id,
-                first_step=bucket,
-                last_step=bucket + WIDE_ROLLUP - 1,
-                attempt=attempt,
-            )
-            ends.append(points.step)
-        return int(ends[0][0]), int(ends[1][-1])
+    def extent(self, series: SeriesRow, attempt: int) -> Extent | None:
+        """First and last step, number and maximum of a series' points; None: it has none."""
+        return self.memo(
+            ("extent", series.series_id, attempt),
+            lambda: self.store.extent(self.run_id, series.series_id, attempt=attempt),
+        )
 
     def coverage(self, series: SeriesRow, attempt: int) -> Rollup:
         """Where a series has points and when they were, in stretches of 64 steps."""

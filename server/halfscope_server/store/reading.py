@@ -20,7 +20,7 @@ from halfscope_server.store.engine import Database
 from halfscope_server.store.packing import unpack_axis, unpack_buckets, unpack_values
 from halfscope_server.store.rollups import COARSE_WIDTH, FINE_WIDTH, Buckets
 from halfscope_server.store.tails import HotStream, Tails
-from halfscope_server.store.types import SERVER_STREAM, Points, Rollup, SeriesRow, StreamRow
+from halfscope_server.store.types import SERVER_STREAM, Extent, Points, Rollup, SeriesRow, StreamRow
 
 stream = schema.stream
 chunk = schema.chunk
@@ -41,6 +41,8 @@ class Selection:
     last_step: int | None = None
     rank: int | None = None
     attempt: int | None = None
+    stretches: tuple[tuple[int, int], ...] = ()
+    """(first, last) steps within those bounds, ascending and apart, of which alone points are wanted; none: all."""
 
 
 def points(database: Database, tails: Tails, wanted: Selection) -> Points:
@@ -64,6 +66,38 @@ def points(database: Database, tails: Tails, wanted: Selection) -> Points:
         _repeated([row.attempt for row, _ in parts], counts),
     )
     return _ordered(columns, wanted)
+
+
+def extent(database: Database, tails: Tails, wanted: Selection) -> Extent | None:
+    """First and last step, number and maximum of all points of some ranks and attempts, without unpacking chunks."""
+    columns = (
+        series_chunk.c.first_step,
+        series_chunk.c.last_step,
+        series_chunk.c.num_points,
+        series_chunk.c.maximum,
+    )
+    found: list[tuple[Any, ...]] = []
+    """First and last step, number of points and maximum of each piece."""
+    with database.reading() as connection:
+        streams = streams_of(connection, wanted.run_id, rank=wanted.rank, attempt=wanted.attempt)
+        chunks = _chunks_by_stream(connection, wanted, columns, with_axis=False)
+        for row, hot in streams:
+            found += chunks.get(row.stream, [])
+            if hot is not None:
+                for steps, _, values in _tail_part(connection, tails, hot, wanted):
+                    finite = values[np.isfinite(values)]
+                    if steps.size:
+                        largest = float(finite.max()) if finite.size else None
+                        found.append((int(steps.min()), int(steps.max()), int(steps.size), largest))
+    if not found:
+        return None
+    maxima = [maximum for *_, maximum in found if maximum is not None]
+    return Extent(
+        first_step=min(first for first, *_ in found),
+        last_step=max(last for _, last, *_ in found),
+        num_points=sum(count for _, _, count, _ in found),
+        maximum=max(maxima, default=None),
+    )
 
 
 def rollup(database: Database, tails: Tails, wanted: Selection, width: int) -> Rollup:
@@ -151,6 +185,12 @@ def _chunks_by_stream(
         statement = statement.where(series_chunk.c.last_step >= wanted.first_step)
     if wanted.last_step is not None:
         statement = statement.where(series_chunk.c.first_step <= wanted.last_step)
+    if wanted.stretches:
+        overlaps = (
+            sa.and_(series_chunk.c.last_step >= first, series_chunk.c.first_step <= last)
+            for first, last in wanted.stretches
+        )
+        statement = statement.where(sa.or_(*overlaps))
     found: dict[str, list[tuple[Any, ...]]] = {}
     for row in connection.execute(
         statement.order_by(series_chunk.c.attempt, series_chunk.c.stream, series_chunk.c.first_seq)
@@ -217,7 +257,12 @@ def _ordered(columns: tuple[NDArray[Any], ...], wanted: Selection) -> Points:
         steps = columns[0]
     start = 0 if wanted.first_step is None else int(np.searchsorted(steps, wanted.first_step, "left"))
     end = len(steps) if wanted.last_step is None else int(np.searchsorted(steps, wanted.last_step, "right"))
-    step, time_us, value, rank, attempt = (column[start:end] for column in columns)
+    columns = tuple(column[start:end] for column in columns)
+    if wanted.stretches:
+        steps = columns[0]
+        inside = [slice(*np.searchsorted(steps, [first, last + 1]).tolist()) for first, last in wanted.stretches]
+        columns = tuple(np.concatenate([column[part] for part in inside]) for column in columns)
+    step, time_us, value, rank, attempt = columns
     return Points(step=step, time_us=time_us, value=value, rank=rank, attempt=attempt)
 
 

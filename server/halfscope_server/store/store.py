@@ -39,6 +39,7 @@ from halfscope_server.store.types import (
     CommitResult,
     EventMarks,
     EventRow,
+    Extent,
     FrameMoments,
     FrameSketches,
     LayerRow,
@@ -223,8 +224,14 @@ class Store:
         last_step: int | None = None,
         rank: int | None = None,
         attempt: int | None = None,
+        stretches: Sequence[tuple[int, int]] = (),
     ) -> Points:
-        """Raw values of a series in the order (step, attempt, rank, stream, arrival); both bounds are inclusive."""
+        """Raw values of a series in the order (step, attempt, rank, stream, arrival); both bounds are inclusive.
+
+        Args:
+            stretches: (first, last) steps, ascending and apart, of which alone points are wanted: one read for all of
+                them, which unpacks no more than they need. None: all.
+        """
         with self._translated():
             wanted = Selection(
                 run_id=run_id,
@@ -233,8 +240,17 @@ class Store:
                 last_step=last_step,
                 rank=rank,
                 attempt=attempt,
+                stretches=tuple(stretches),
             )
             return reading.points(self._database, self._tails, wanted)
+
+    def extent(
+        self, run_id: str, series_id: int, *, rank: int | None = None, attempt: int | None = None
+    ) -> Extent | None:
+        """Where a series has points, how many and how large, over the ranks and attempts asked for; None: nowhere."""
+        with self._translated():
+            wanted = Selection(run_id=run_id, series_id=series_id, rank=rank, attempt=attempt)
+            return reading.extent(self._database, self._tails, wanted)
 
     def rollup(
         self,

@@ -100,6 +100,18 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """Where a series has points, and how large they get."""
+
+    first_step: int
+    last_step: int
+    num_points: int
+    """Non-finite ones included."""
+    maximum: float | None
+    """Of the finite values; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rollup:
     """Summaries over buckets of `width` steps, aligned to step 0: bucket k covers [k * width, (k + 1) * width)."""
 

@@ -164,6 +164,9 @@ def test_reads_equal_a_list_whatever_compaction_did(
         check_points(store, model, run_id, sid, first_step=70, last_step=150)
         check_points(store, model, run_id, sid, rank=0)
         check_points(store, model, run_id, sid, attempt=1, first_step=64)
+        check_stretches(store, model, run_id, sid, [(3, 30), (64, 64), (90, 140)])
+        for bounds in ({}, {"rank": 0}, {"attempt": 1}):
+            check_extent(store, model, run_id, sid, **bounds)
         for width in (64, 128, 4096):
             check_rollup(store, model, run_id, sid, width)
         check_rollup(store, model, run_id, sid, 64, first_step=70, last_step=150, rank=0)
@@ -178,6 +181,28 @@ def check_points(store: Store, model: Model, run_id: str, sid: int, **bounds: in
     assert found.attempt.tolist() == [one.attempt for one in wanted]
     bits = np.array([one.value for one in wanted], "<f8").view("<i8")
     assert found.value.view("<i8").tolist() == bits.tolist()
+
+
+def check_stretches(store: Store, model: Model, run_id: str, sid: int, stretches: list[tuple[int, int]]) -> None:
+    """One read of several stretches is what they are one by one."""
+    found = store.points(run_id, IDS[sid], stretches=stretches)
+    wanted = [one for first, last in stretches for one in model.points(sid, first_step=first, last_step=last)]
+    assert found.step.tolist() == [one.step for one in wanted]
+    assert found.rank.tolist() == [one.rank for one in wanted]
+    bits = np.array([one.value for one in wanted], "<f8").view("<i8")
+    assert found.value.view("<i8").tolist() == bits.tolist()
+
+
+def check_extent(store: Store, model: Model, run_id: str, sid: int, **bounds: int) -> None:
+    """First, last, number and maximum of what a list of the points holds."""
+    found, wanted = store.extent(run_id, IDS[sid], **bounds), model.points(sid, **bounds)
+    if not wanted:
+        assert found is None
+        return
+    assert found is not None
+    steps, finite = [one.step for one in wanted], [one.value for one in wanted if math.isfinite(one.value)]
+    assert (found.first_step, found.last_step, found.num_points) == (min(steps), max(steps), len(steps))
+    assert found.maximum == max(finite, default=None)
 
 
 def check_rollup(store: Store, model: Model, run_id: str, sid: int, width: int, **bounds: int | None) -> None:
@@ -247,6 +272,7 @@ def test_a_series_that_is_not_there_reads_empty(store: Store, begun: Make) -> No
         assert [len(getattr(found, n)) for n in ("step", "time_us", "value", "rank", "attempt")] == [0] * 5
         assert found.step.dtype == np.int64
         assert len(store.rollup(sender.run_id, unknown, 64).step) == 0
+        assert store.extent(sender.run_id, unknown) is None
 
 
 @pytest.mark.parametrize("width", [0, -64, 1, 100])
