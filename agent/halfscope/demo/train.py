@@ -72,6 +72,7 @@ def train(
         name=training.name,
         config=training.config(),
         tags=["demo"],
+        baseline=training.baseline,
         every=10,  # steps as short as these can afford far fewer, and the demo is there to show them
         server=server,
         mode=mode,

@@ -39,18 +39,22 @@ class Training:
     """Part of the steps over which the learning rate rises from zero; it then falls along a cosine."""
     num_steps: int = 3000
     seed: int = 7
+    baseline: str | None = None
+    """The run that it is compared with."""
 
     def config(self) -> Mapping[str, Any]:
         """What the run shows on its Config page."""
-        return asdict(self)
+        return {key: value for key, value in asdict(self).items() if key != "baseline"}
 
 
 TRAININGS = (
     Training(name="fp32-cnn", network="cnn", fp16=False, learning_rate=4e-3),
     # Too high at first, so that a scale is seen to settle.
-    Training(name="fp16-cnn", network="cnn", fp16=True, learning_rate=4e-3, init_scale=2.0**20),
+    Training(name="fp16-cnn", network="cnn", fp16=True, learning_rate=4e-3, init_scale=2.0**20, baseline="fp32-cnn"),
     Training(name="fp32-transformer", network="transformer", fp16=False, learning_rate=1.5e-3),
-    Training(name="fp16-transformer", network="transformer", fp16=True, learning_rate=1.5e-3),
+    Training(
+        name="fp16-transformer", network="transformer", fp16=True, learning_rate=1.5e-3, baseline="fp32-transformer"
+    ),
     Training(
         name="fp16-troubled",
         network="transformer",
@@ -61,6 +65,7 @@ TRAININGS = (
         init_scale=2.0**24,
         # Its scale has a long way back.
         growth_interval=100,
+        baseline="fp32-transformer",
     ),
 )
 

@@ -16,6 +16,8 @@ from halfscope_server.store.types import RunRow
 FACT = "baseline"
 """Under it a run says what it is to be compared with: the id or name of another."""
 MAX_CANDIDATES = 50
+TOGETHER_US = 60_000_000
+"""Of trainings that are started together any may come first: what begins within a minute is not an older run's turn."""
 
 Nearness = Literal["baseline", "name", "tag", "project", "other"]
 
@@ -57,8 +59,8 @@ class FindsRuns(Protocol):
 def baseline_of(store: FindsRuns, row: RunRow) -> Baseline | None:
     """The run that `row` names as its baseline; None where it names none.
 
-    An id is taken first. Of several runs of a name in its project the newest is meant that was there when it began,
-    else the newest.
+    An id is taken first. Of several runs of a name in its project the newest is meant that was there when it began, or
+    began together with it, else the newest.
     """
     asked = str(row.facts.get(FACT) or "")
     if not asked:
@@ -66,7 +68,7 @@ def baseline_of(store: FindsRuns, row: RunRow) -> Baseline | None:
     found = store.get_run(asked)
     if found is None or found.run_id == row.run_id:
         others = [other for other in store.runs_named(row.project, asked) if other.run_id != row.run_id]
-        earlier = [other for other in others if other.created_us <= row.created_us]
+        earlier = [other for other in others if other.created_us <= row.created_us + TOGETHER_US]
         found = next(iter(earlier or others), None)
     if found is None:
         return Baseline(asked=asked, run=None, name=asked, project=row.project)

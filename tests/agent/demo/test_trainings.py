@@ -20,7 +20,8 @@ def test_runs_of_one_network_differ_in_precision_alone() -> None:
             for field in dataclasses.fields(Training)
             if getattr(fp32, field.name) != getattr(fp16, field.name)
         }
-        assert differing - {"init_scale"} == {"name", "fp16"}
+        assert differing - {"init_scale"} == {"name", "fp16", "baseline"}
+        assert fp16.baseline == fp32.name, "they are compared while they train"
 
 
 def test_unknown_name_is_answered_with_the_known_ones() -> None:
