@@ -207,15 +207,16 @@ def test_an_fp32_baseline_that_is_not_fp32_is_told(lite: Store, write_run: Write
             assert compare(lite, "member", f"run{at}")["baseline_not_fp32"].state == "same"
 
 
-def test_different_ones_come_first_and_name_the_first_member(lite: Store, write_run: WriteRun) -> None:
-    """Then what is unknown; of several members the letter of the first that is so."""
+def test_different_ones_come_first_and_name_the_members(lite: Store, write_run: WriteRun) -> None:
+    """Then what is unknown; of several members the letters of those of which the same is said as of the first."""
     write(write_run, "run1")
     write(write_run, "run2")
-    write(write_run, "run3", {"facts.seed": 9, "facts.compiled": None})
-    items = list(compare(lite, "run1", "run2", "run3").values())
+    for at, seed in ((3, 9), (4, 9), (5, 8)):
+        write(write_run, f"run{at}", {"facts.seed": seed, "facts.compiled": None})
+    items = list(compare(lite, *(f"run{at}" for at in range(1, 6))).values())
     assert [item.state for item in items[:2]] == ["different", "unknown"]
-    assert items[0].text == "C: 9 against 5; quality is not comparable"
-    assert items[0].states == ["same", "same", "different"]
+    assert items[0].text == "C, D: 9 against 5; quality is not comparable"
+    assert items[0].states == ["same", "same", *["different"] * 3]
 
 
 def test_pairs_are_known_by_weights_and_batches(lite: Store, write_run: WriteRun) -> None:

@@ -78,15 +78,22 @@ def _item(check: Check, comparison: Comparison) -> FairnessItem:
 
 
 def _text(check: Check, comparison: Comparison, findings: Sequence[Finding], state: Agreement) -> str:
-    """Of the first member that is so."""
+    """Of the first member that is so, and of all others of which the same can be said."""
     if state == "same":
         return ""
-    at = next(at for at, finding in enumerate(findings) if finding.state == state)
-    who = f"{comparison.members[at].letter}: " if len(findings) > 2 else ""
-    text = f"{who}{findings[at].text}"
+    text = next(finding.text for finding in findings if finding.state == state)
+    if len(findings) > 2:
+        told = zip(comparison.members, findings, strict=True)
+        who = [member.letter for member, finding in told if finding.state == state and finding.text == text]
+        text = f"{', '.join(who)}: {text}"
     if state == "different" and check.confounds and not check.is_intended:
         text += f"; {confounded(check.confounds)}"
     return text
+
+
+def within_sentence(title: str) -> str:
+    """A check's title where it does not begin one: `batch size`, `FP32 baseline`."""
+    return title[:1].lower() + title[1:] if title[1:2].islower() else title
 
 
 def confounded(what: Sequence[str]) -> str:

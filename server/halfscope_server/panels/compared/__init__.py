@@ -15,6 +15,7 @@ from halfscope_server.compare.comparison import Comparison
 from halfscope_server.panels import figures
 from halfscope_server.panels.base import Table
 from halfscope_server.panels.compared.base import ComparePanel
+from halfscope_server.panels.compared.overlay import OverlayPanel
 from halfscope_server.panels.figures import info
 from halfscope_server.query.window import Window
 
@@ -33,7 +34,8 @@ def discover() -> tuple[ComparePanel, ...]:
 
 def available(comparison: Comparison) -> list[ComparePanel]:
     """The panels that have something to show, in the order of the page."""
-    return [panel for panel in discover() if panel.available(comparison)]
+    there = (panel for panel in discover() if panel.available(comparison))
+    return [panel.worded(comparison) if isinstance(panel, OverlayPanel) else panel for panel in there]
 
 
 def find(comparison: Comparison, panel_id: str) -> ComparePanel | None:

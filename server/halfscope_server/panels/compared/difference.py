@@ -23,7 +23,8 @@ from halfscope_server.panels import axes, traces
 from halfscope_server.panels.arrays import packed
 from halfscope_server.panels.base import Fill, Table, escape
 from halfscope_server.panels.compared import places
-from halfscope_server.panels.compared.overlay import letter_note, look, nothing, opacities
+from halfscope_server.panels.compared.letters import apart, legend_names, letter_note
+from halfscope_server.panels.compared.overlay import look, nothing, opacities
 from halfscope_server.panels.lines import LARGEST
 from halfscope_server.query.format import integer, number, plural, share
 from halfscope_server.query.window import MAX_POINTS, Window
@@ -64,11 +65,14 @@ class DifferencePanel:
     def skeleton(self, comparison: Comparison) -> go.Figure:
         members = comparison.members
         found: list[Any] = []
-        for member, opacity in list(zip(members, opacities(members), strict=True))[1:]:
-            found += _skeleton(member, opacity)
+        names = legend_names(members[1:], self.columns)
+        for member, opacity, name in zip(members[1:], opacities(members)[1:], names, strict=True):
+            found += _skeleton(member, opacity, name)
         layout = {
             "yaxis": {"title": {"text": "difference (%)"}, "zeroline": True},
             "showlegend": len(members) > 2,
+            # Areas between lines would turn it round.
+            "legend": {"traceorder": "normal"},
         }
         return traces.figure(found, layout)
 
@@ -82,15 +86,22 @@ class DifferencePanel:
         steps = places.whole_steps(comparison, ends)
         words = [f"{member.letter} {_percent(float(one.relative[-1]))}" for member, one in there]
         metric, noise = comparison.options.metric, NOISE_WORDS[there[0][1].noise]
+        x_axis, y_range = places.x_axis(comparison, window, ends), _range([one for _, one in there])
+        letters = [
+            letter_note(
+                member,
+                look(member)[0],
+                float(one.x[-1]),
+                float(np.clip(one.relative[-1] * 100, -LARGEST, LARGEST)),
+            )
+            for member, one in there
+        ]
         return Fill(
             data=[trace for one in curves for trace in _draw(one)],
             layout={
-                "xaxis": places.x_axis(comparison, window, ends),
-                "yaxis": {"range": _range([one for _, one in there])},
-                "annotations": [
-                    letter_note(member, float(one.x[-1]), float(np.clip(one.relative[-1] * 100, -LARGEST, LARGEST)))
-                    for member, one in there
-                ],
+                "xaxis": x_axis,
+                "yaxis": {"range": y_range},
+                "annotations": apart(letters, x_axis["range"], y_range, self.height_px, self.columns),
                 "margin": {"r": 24},
             },
             label=f"{self.title} of {metric} in {plural(len(members), 'run')}, now {', '.join(words)}; {noise}",
@@ -101,9 +112,8 @@ class DifferencePanel:
         )
 
 
-def _skeleton(member: Member, opacity: float) -> list[Any]:
+def _skeleton(member: Member, opacity: float, name: str) -> list[Any]:
     role, dash = look(member)
-    name = escape(f"{member.letter} {member.name}")
     quiet: dict[str, Any] = {"mode": "lines", "showlegend": False, "hoverinfo": "skip", "meta": {"role": "quiet"}}
     return [
         go.Scatter(x=[], y=[], name="noise", line={"width": 0}, **quiet),
@@ -112,7 +122,7 @@ def _skeleton(member: Member, opacity: float) -> list[Any]:
             x=[],
             y=[],
             mode="lines",
-            name=name,
+            name=escape(name),
             meta={"role": role},
             opacity=opacity,
             line={"width": 1.5, "dash": dash},

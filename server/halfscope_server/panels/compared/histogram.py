@@ -23,6 +23,7 @@ from halfscope_server.panels.base import Fill, Table, escape
 from halfscope_server.panels.columns import note
 from halfscope_server.panels.compared import places
 from halfscope_server.panels.compared.layers import NOTHING, chosen_layer, own_name
+from halfscope_server.panels.compared.letters import legend_names
 from halfscope_server.panels.compared.overlay import look, nothing, opacities
 from halfscope_server.panels.zones import exponent_ticks
 from halfscope_server.query.exponents import LOST, node_sketches
@@ -93,8 +94,9 @@ class HistogramPanel:
     def skeleton(self, comparison: Comparison) -> go.Figure:
         members = comparison.members
         found: list[Any] = []
-        for member, opacity in zip(members, opacities(members), strict=True):
-            found += _member_traces(member, opacity)
+        names = legend_names(members, self.columns)
+        for member, opacity, name in zip(members, opacities(members), names, strict=True):
+            found += _member_traces(member, opacity, escape(name))
         layout = {
             "hovermode": "x",
             "barmode": "group",
@@ -152,9 +154,8 @@ class HistogramPanel:
         )
 
 
-def _member_traces(member: Member, opacity: float) -> list[Any]:
+def _member_traces(member: Member, opacity: float, name: str) -> list[Any]:
     role, dash = look(member)
-    name = escape(f"{member.letter} {member.name}")
     shared: dict[str, Any] = {"name": name, "legendgroup": name, "meta": {"role": role}, "opacity": opacity}
     line = {"dash": dash, "shape": "hv", "width": 1.5}
     hover = "%{text}<extra></extra>"

@@ -19,8 +19,9 @@ from halfscope_server.compare.types import Member
 from halfscope_server.panels import axes, traces
 from halfscope_server.panels.base import Fill, Table, escape
 from halfscope_server.panels.compared import places
+from halfscope_server.panels.compared.letters import apart, legend_names, letter_note
 from halfscope_server.panels.lines import LARGEST, LOG_RATIO
-from halfscope_server.query.format import integer, number, plural, power_of_two, quantity
+from halfscope_server.query.format import integer, number, plural, power_of_two, quantity, shortened
 from halfscope_server.query.lines import Line, read_line
 from halfscope_server.query.view import RunView
 from halfscope_server.query.window import Window
@@ -33,8 +34,11 @@ DASHES = {"FP32": "solid", "TF32": "dashdot", "FP16-AMP": "solid", "FP16": "long
 REPEATED_OPACITY = (1.0, 0.7, 0.5, 0.35)
 """Runs of one format have one hue; the second is lighter than the first."""
 NUM_ROWS = 100
-LETTER_PX = 12
+MARGIN_PX = 24
+"""Right of the lines, for their letters."""
 MAX_TICKS = 9
+MOST_TITLE_CHARS = 32
+"""Of an axis' title, which is as long as the chart is high."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,6 +79,7 @@ class OverlayPanel:
     names: Callable[[Comparison], tuple[str, ...]]
     """Series that may be drawn: each member's first that it has."""
     y_title: str
+    """Empty: the name of the metric that stands for quality, which the title names too."""
     section: str
     unit: str = ""
     """Overrides the unit the series was declared with."""
@@ -86,6 +91,11 @@ class OverlayPanel:
     """`exponent`: drawn as powers of two."""
     from_zero: bool = False
     can_smooth: bool = True
+
+    def worded(self, comparison: Comparison) -> OverlayPanel:
+        """The panel as it is called over these runs."""
+        metric = comparison.options.metric
+        return self if self.y_title else replace(self, title=f"{self.title}: {metric}", y_title=metric)
 
     def available(self, comparison: Comparison) -> bool:
         return any(self._series(comparison, view) is not None for view in comparison.views)
@@ -100,16 +110,17 @@ class OverlayPanel:
 
     def skeleton(self, comparison: Comparison) -> go.Figure:
         all_traces: list[go.Scatter] = []
-        for member, view in zip(comparison.members, comparison.views, strict=True):
+        names = legend_names(comparison.members, self.columns)
+        for member, view, name in zip(comparison.members, comparison.views, names, strict=True):
             series = self._series(comparison, view)
             role, dash = look(member)
             all_traces += traces.line_skeleton(
-                escape(f"{member.letter} {member.name}"),
+                escape(name),
                 role,
                 dash=dash,
                 held=series is not None and series.kind == "state",
             )
-        layout = {"yaxis": {"title": {"text": escape(self.y_title)}, "zeroline": False}, "showlegend": True}
+        layout = {"yaxis": {"title": {"text": self._y_words("")}, "zeroline": False}, "showlegend": True}
         return traces.figure([*all_traces, traces.bad_skeleton()], layout)
 
     def fill(self, comparison: Comparison, window: Window) -> Fill:
@@ -123,8 +134,9 @@ class OverlayPanel:
         for one in drawn:
             of_member = places.placing(comparison, one.view)
             lines = traces.line_fill(one.line, of_member, axis.values, axis.hover)
-            # The line itself; its band and average keep what they have.
-            lines[-2]["opacity"] = lines[-2].get("opacity", 1.0) * one.opacity
+            # The line and its average; the band keeps what it has.
+            for line in lines[-2:]:
+                line["opacity"] = line.get("opacity", 1.0) * one.opacity
             data += lines
         data.append(_bad(comparison, drawn))
         x_axis = places.x_axis(comparison, window, ends)
@@ -135,8 +147,8 @@ class OverlayPanel:
             layout={
                 "xaxis": x_axis,
                 "yaxis": axis.layout,
-                "annotations": [] if is_empty else _letters(comparison, drawn, axis),
-                "margin": {"r": 2 * LETTER_PX},
+                "annotations": [] if is_empty else self._letters(comparison, drawn, axis, x_axis["range"]),
+                "margin": {"r": MARGIN_PX},
             },
             label=self._label(comparison, drawn, ends),
             headline=" · ".join(f"{one.member.letter} {self._newest(one)}" for one in drawn if one.line is not None),
@@ -195,8 +207,7 @@ class OverlayPanel:
         unit = axes.axis_unit(
             next((self._unit(one) for one in drawn if one.series), ""), max(map(abs, ends), default=0.0)
         )
-        title = f"{self.y_title} ({unit.words})" if unit.words and unit.words not in self.y_title else self.y_title
-        layout: dict[str, Any] = {"title": {"text": escape(title)}, "showticklabels": bool(ends)}
+        layout: dict[str, Any] = {"title": {"text": self._y_words(unit.words)}, "showticklabels": bool(ends)}
         hover = f"%{{y:{unit.hover}}} {escape(unit.words)}".rstrip()
         positive = [p for line in lines if (p := _least_positive(line)) is not None]
         if not ends:
@@ -208,6 +219,10 @@ class OverlayPanel:
         layout |= {"range": axes.linear_range(low, high, from_zero=self.from_zero), "type": "linear"}
         return _YAxis(layout=layout, hover=hover, factor=unit.factor)
 
+    def _y_words(self, unit: str) -> str:
+        named = shortened(self.y_title, MOST_TITLE_CHARS)
+        return escape(f"{named} ({unit})" if unit and unit not in named else named)
+
     def _is_log(self, lines: list[Line], window: Window) -> bool:
         if window.y != "auto":
             return window.y == "log"
@@ -217,6 +232,19 @@ class OverlayPanel:
         everything = np.concatenate(values) if values else np.empty(0)
         highest = max((line.maximum for line in lines if line.maximum is not None), default=0.0)
         return bool(everything.size and everything.min() > 0 and highest > LOG_RATIO * float(np.median(everything)))
+
+    def _letters(
+        self, comparison: Comparison, drawn: list[Overlaid], axis: _YAxis, x_range: list[float]
+    ) -> list[dict[str, Any]]:
+        """Every run's letter at the end of its line."""
+        notes = []
+        for one in drawn:
+            curve = None if one.line is None else one.line.smooth or one.line.curve
+            if curve is None or not curve.size or (y := axis.place(float(curve.value[-1]))) is None:
+                continue
+            x = float(places.placing(comparison, one.view)(curve.step[-1:], curve.time_us[-1:])[0])
+            notes.append(letter_note(one.member, look(one.member)[0], x, y))
+        return apart(notes, x_range, axis.layout["range"], self.height_px, self.columns)
 
     # ---- table ------------------------------------------------------------------------------
 
@@ -290,32 +318,6 @@ def _bad(comparison: Comparison, drawn: list[Overlaid]) -> dict[str, Any]:
         if one.line is not None and one.line.bad.step.size
     ]
     return traces.joined_marks(marks)
-
-
-def _letters(comparison: Comparison, drawn: list[Overlaid], axis: _YAxis) -> list[dict[str, Any]]:
-    """Every run's letter at the end of its line."""
-    notes = []
-    for one in drawn:
-        curve = None if one.line is None else one.line.smooth or one.line.curve
-        if curve is None or not curve.size or (y := axis.place(float(curve.value[-1]))) is None:
-            continue
-        x = float(places.placing(comparison, one.view)(curve.step[-1:], curve.time_us[-1:])[0])
-        notes.append(letter_note(one.member, x, y))
-    return notes
-
-
-def letter_note(member: Member, x: float, y: float) -> dict[str, Any]:
-    """A run's letter behind the end of its line."""
-    return {
-        "name": f"role:{look(member)[0]}",
-        "text": member.letter,
-        "x": x,
-        "y": y,
-        "xanchor": "left",
-        "xshift": 3,
-        "showarrow": False,
-        "font": {"size": LETTER_PX},
-    }
 
 
 def _sampled(comparison: Comparison, one: Overlaid, at: Floats) -> Floats:

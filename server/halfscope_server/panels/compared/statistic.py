@@ -21,7 +21,8 @@ from halfscope_server.panels.arrays import packed
 from halfscope_server.panels.base import Fill, Table, escape, thin_rows
 from halfscope_server.panels.compared import places
 from halfscope_server.panels.compared.layers import NOTHING, chosen_layer, own_name
-from halfscope_server.panels.compared.overlay import letter_note, look, nothing, opacities
+from halfscope_server.panels.compared.letters import apart, legend_names, letter_note
+from halfscope_server.panels.compared.overlay import look, nothing, opacities
 from halfscope_server.query.format import integer, layer_words, plural
 from halfscope_server.query.frames import columns, run_frames
 from halfscope_server.query.layers import rows_within
@@ -66,7 +67,8 @@ class StatisticPanel:
     def skeleton(self, comparison: Comparison) -> go.Figure:
         found = []
         members = comparison.members
-        for member, opacity in zip(members, opacities(members), strict=True):
+        names = legend_names(members, self.columns)
+        for member, opacity, name in zip(members, opacities(members), names, strict=True):
             role, dash = look(member)
             found.append(
                 go.Scatter(
@@ -74,7 +76,7 @@ class StatisticPanel:
                     y=[],
                     text=[],
                     mode="lines",
-                    name=escape(f"{member.letter} {member.name}"),
+                    name=escape(name),
                     meta={"role": role},
                     opacity=opacity,
                     line={"width": 1.5, "dash": dash},
@@ -97,12 +99,14 @@ class StatisticPanel:
         is_log = window.stat == "norm" and all((one.value > 0).any() for one in there)
         words = [f"{one.member.letter} {value_words(window.stat, float(one.value[-1]))}" for one in there]
         steps = places.whole_steps(comparison, ends)
+        x_axis, y_axis = places.x_axis(comparison, window, ends), _y_axis(there, window.stat, is_log)
+        letters = [_letter(one, window.stat, is_log) for one in there if one.value[-1] > 0 or not is_log]
         return Fill(
             data=[_draw(one, window.stat, is_log) for one in found],
             layout={
-                "xaxis": places.x_axis(comparison, window, ends),
-                "yaxis": _y_axis(there, window.stat, is_log),
-                "annotations": [_letter(one, window.stat, is_log) for one in there if one.value[-1] > 0 or not is_log],
+                "xaxis": x_axis,
+                "yaxis": y_axis,
+                "annotations": apart(letters, x_axis["range"], y_axis["range"], self.height_px, self.columns),
                 "margin": {"r": 24},
             },
             label=f"{self.title}: {stat} of {name} in {plural(len(there), 'run')}, now {', '.join(words)}",
@@ -168,7 +172,7 @@ def _y_axis(there: list[Values], stat: Statistic, is_log: bool) -> dict[str, Any
 
 def _letter(one: Values, stat: Statistic, is_log: bool) -> dict[str, Any]:
     y = float(one.value[-1]) * _unit(stat)[0]
-    return letter_note(one.member, float(one.x[-1]), float(np.log10(y)) if is_log else y)
+    return letter_note(one.member, look(one.member)[0], float(one.x[-1]), float(np.log10(y)) if is_log else y)
 
 
 def _table(there: list[Values], stat: Statistic) -> Table:

@@ -76,8 +76,13 @@ def test_lines_lie_where_their_steps_do_along_each_axis(pair: Callable[..., Comp
 
 
 def test_letters_stand_at_the_ends_of_lines(pair: Callable[..., Comparison]) -> None:
-    """Runs are told apart without colour."""
+    """Runs are told apart without colour; the chart is called by its metric."""
+    panel = compared.find(pair(), "compare-quality")
+    assert panel is not None
+    assert panel.title == "Quality: loss"
     fill = fill_of(pair(), "compare-quality", Window())
+    assert fill["label"].startswith("Quality: loss of 2 runs")
+    assert fill["layout"]["yaxis"]["title"]["text"] == "loss"
     notes = [(note["text"], note["x"], note["name"]) for note in fill["layout"]["annotations"]]
     assert notes == [("A", 399.0, "role:fp32"), ("B", 399.0, "role:fp16")]
 
