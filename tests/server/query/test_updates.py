@@ -10,6 +10,7 @@ import pytest
 from halfscope_server.query import RunView, Views, updates
 from halfscope_server.query.export import export_rows
 from halfscope_server.query.frames import run_frames
+from halfscope_server.query.health import judge
 from halfscope_server.query.updates import update_moments
 from halfscope_server.store.store import Store
 from numpy.typing import NDArray
@@ -37,7 +38,9 @@ def write(writer: Any, steps: range) -> dict[int, dict[str, NDArray[np.float64]]
     for step in steps:
         writer.frame(step, {"a.w": np.ones(3), "b.w": np.zeros(2)})
         if step % 3:
-            written[step] = {"a.w": changes(step), "b.w": changes(1000 + step)} if step % 4 else {"b.w": changes(1000 + step)}
+            written[step] = {"b.w": changes(1000 + step)}
+            if step % 4:
+                written[step] = {"a.w": changes(step), **written[step]}
             writer.frame(step, written[step], of="update")
     writer.commit()
     return written
@@ -116,3 +119,48 @@ def test_export_says_which_are_updates(lite: Store, write_run: WriteRun) -> None
         ("grad", 3, 0, {"0": 3}),
         ("update", 2, 1, {"-2": 1}),
     ]
+
+
+def test_a_run_that_loses_its_updates_is_unhealthy_until_they_arrive(lite: Store, write_run: WriteRun) -> None:
+    """With the layer and the share of late; full precision, of which the agent tells nothing, never is."""
+    writer = write_run()
+    writer.facts(precision="BF16")
+    steps = np.arange(400)
+    writer.points("loss", steps, 1.0)
+    writer.points("grad.norm", steps, 1.0)
+    lost, kept = np.r_[np.zeros(90), np.ones(10)], np.ones(100)
+    for step in range(0, 400, 10):
+        writer.frame(step, {"a.w": np.ones(100), "b.w": np.ones(100)})
+        writer.frame(step, {"a.w": lost, "b.w": kept}, of="update")
+    writer.commit()
+    assert judge(newest(lite)).word == "healthy"
+    writer.event("updates_lost", 20, "warning", where=["a.w"], num_layers=1, shares=[0.95])
+    writer.commit()
+    health = judge(newest(lite))
+    assert (health.word, health.severity) == ("unhealthy", "warning")
+    (reason,) = health.reasons
+    assert reason.startswith("90% of the updates of a.w are lost since step 20")
+    writer.points("loss", np.arange(400, 4_000), 1.0)
+    writer.points("grad.norm", np.arange(400, 4_000), 1.0)
+    for step in range(400, 4_000, 100):
+        writer.frame(step, {"a.w": np.ones(100)})
+        writer.frame(step, {"a.w": kept}, of="update")
+    writer.commit()
+    health = judge(newest(lite))
+    assert (health.word, health.severity) == ("healthy", "info")
+    assert health.reasons == ["most updates of a.w were lost at step 20; it has recovered"]
+
+
+def test_a_training_that_begins_anew_is_not_told_what_its_first_start_lost(lite: Store, write_run: WriteRun) -> None:
+    """It may have other weights."""
+    before = write_run()
+    before.points("loss", np.arange(50), 1.0)
+    before.frame(40, {"a.w": np.zeros(10)}, of="update")
+    before.event("updates_lost", 40, "warning", where=["a.w"], num_layers=1, shares=[1.0])
+    before.commit()
+    anew = write_run(attempt=1)
+    anew.points("loss", np.arange(50, 100), 1.0)
+    anew.frame(60, {"a.w": np.zeros(10)}, of="update")
+    anew.commit()
+    health = judge(newest(lite))
+    assert (health.word, health.reasons) == ("healthy", [])
