@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,8 @@ def test_login_keeps_an_accepted_token_for_the_owner_alone(server: Any, run_comm
     assert json.loads(kept.read_text()) == {"url": server.url, "token": server.token}
     assert kept.stat().st_mode & 0o777 == 0o600
     listed = run_command(home, "runs", "--json")
-    assert (listed.returncode, json.loads(listed.stdout)) == (0, [])
+    there = run_command(server.home, "runs", "--json")
+    assert (listed.returncode, json.loads(listed.stdout)) == (0, json.loads(there.stdout))
 
 
 def test_login_keeps_no_token_that_was_refused(server: Any, run_command: Command, tmp_path: Path) -> None:
@@ -52,4 +54,4 @@ def test_doctor_is_content_with_a_running_server(server: Any, run_command: Comma
     assert findings["server"]["state"] == "ok"
     assert "token accepted" in findings["server"]["found"]
     assert findings["local server"]["found"].startswith(server.url)
-    assert findings["database"]["found"].endswith("0 runs")
+    assert re.search(r"halfscope\.db, \d+ runs$", findings["database"]["found"])
