@@ -3,6 +3,8 @@
     with Preloaded() as python:
         done = python.run(["-c", "import torch; ..."], env=environment)
         server = python.start(["-m", "halfscope", "serve"], stdout=log, stderr=log)
+        with python.executable() as interpreter:
+            subprocess.run([interpreter, "-m", "halfscope.demo", "--list"])  # by whom it may be
 
 As a script this file is that process. A fork leaves its loop, and the program then runs as the rest of the script:
 uncaught exceptions, `sys.exit`, threads, hooks at exit and signals are Python's own business, as ever. Not for programs
@@ -29,12 +31,26 @@ import tempfile
 import threading
 import types
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 TRAINING = ("torch._dynamo",)  # every optimizer loads it when it is made
 SERVING = ("halfscope_server.app", "halfscope_server.cli.serve", "alembic.command", "plotly.graph_objects")
+
+_STAND_IN = """\
+import json, os, socket, sys
+
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    socket.send_fds(server, [b"."], [1, 2])
+    request = dict(arguments=sys.argv[1:], env=dict(os.environ), cwd=os.getcwd())
+    server.sendall(json.dumps(request).encode() + b"\\n")
+    code = int(server.makefile().readline())
+if code < 0:
+    os.kill(os.getpid(), -code)
+sys.exit(code)
+"""
 
 
 class Forked:
@@ -147,6 +163,46 @@ class Preloaded:
             limit.cancel()
             texts = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode() for file in (out, err)]
         return subprocess.CompletedProcess(list(arguments), code, *texts)
+
+    @contextlib.contextmanager
+    def executable(self) -> Iterator[str]:
+        """A program that does what `python ARGUMENTS` does, and ends with the exit code of the fork that did it.
+
+        For what starts Python itself, and neither sends it signals nor minds its process number.
+        """
+        # In a folder of its own: the address of a socket has room for a hundred characters.
+        with tempfile.TemporaryDirectory(prefix="halfscope-") as folder, socket.socket(socket.AF_UNIX) as listener:
+            path, address = Path(folder, "python"), str(Path(folder, "socket"))
+            path.write_text(f"#!{sys.executable} -IS\n{_STAND_IN.format(address=address)}")
+            path.chmod(0o755)
+            listener.bind(address)
+            listener.listen()
+            threading.Thread(target=self._stand_in, args=(listener,), daemon=True).start()
+            try:
+                yield str(path)
+            finally:
+                listener.shutdown(socket.SHUT_RDWR)
+
+    def _stand_in(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # it is shut down
+            while True:
+                asker = listener.accept()[0]
+                threading.Thread(target=self._start_for, args=(asker,), daemon=True).start()
+
+    def _start_for(self, asker: socket.socket) -> None:
+        with asker, asker.makefile("rb") as lines:
+            _, fds, _, _ = socket.recv_fds(asker, 1, 2)
+            request = json.loads(lines.readline())
+            try:
+                program = self.start(
+                    request["arguments"], stdout=fds[0], stderr=fds[1], env=request["env"], cwd=Path(request["cwd"]),
+                    strict=False,
+                )  # fmt: skip
+            finally:
+                for fd in fds:
+                    os.close(fd)
+            with contextlib.suppress(BrokenPipeError):
+                asker.sendall(f"{program.wait()}\n".encode())
 
 
 @functools.cache

@@ -12,6 +12,7 @@ import pytest
 from halfscope.launch import command
 
 from tests.agent.instrument.conftest import Recorded, read_journal
+from tests.helpers.preloaded import Preloaded
 
 TRAINING = """
 import argparse
@@ -53,12 +54,16 @@ if __name__ == "__main__":
 """
 
 
-def start(folder: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+def prepare(folder: Path) -> dict[str, str]:
+    """Writes the program; returns the environment to run it in."""
     (folder / "train.py").write_text(TRAINING, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HALFSCOPE_")}
-    environment |= {"HALFSCOPE_HOME": str(folder / "home"), "HALFSCOPE_MODE": "offline"}
+    return environment | {"HALFSCOPE_HOME": str(folder / "home"), "HALFSCOPE_MODE": "offline"}
+
+
+def start(folder: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=120,
+        [sys.executable, *arguments], cwd=folder, env=prepare(folder), capture_output=True, text=True, timeout=120,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0 or not check, done.stderr
@@ -88,11 +93,15 @@ def test_a_training_is_watched_to_its_end_and_its_output_is_its_own(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_it_works_under_torchrun(tmp_path: Path) -> None:
-    """With one process; its run is named after the program."""
+def test_it_works_under_torchrun(tmp_path: Path, python: Preloaded) -> None:
+    """With one process; its run is named after the program. The launcher is a fork of one that has loaded torch."""
     command = str(Path(sys.executable).with_name("halfscope"))
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "--no-python", command)
-    done = start(tmp_path, *launcher, "run", "--project", "p", "train.py", "--steps", "3")
+    environment = prepare(tmp_path)
+    done = python.run(
+        [*launcher, "run", "--project", "p", "train.py", "--steps", "3"], env=environment, cwd=tmp_path, strict=False
+    )
+    assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-1] == "1"  # WORLD_SIZE
     run = recorded(tmp_path)
     assert sorted(run.series("amp.scale")) == [0, 1, 2]

@@ -14,15 +14,31 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.preloaded import Preloaded
+
 NAMES = ("fp32-cnn", "fp16-cnn", "fp32-transformer", "fp16-transformer", "fp16-troubled")
 TIMEOUT_S = 170.0
 
 
+# The command as it is typed, but that its trainings are forks of one process, which has loaded torch.
+TRAINED_BY = """
+import sys
+from halfscope_server.cli import demo
+
+demo.TRAINER = (sys.argv.pop(1), *demo.TRAINER[1:])
+sys.argv[0] = "halfscope"
+from halfscope.__main__ import main
+
+main()
+"""
+
+
 @contextmanager
-def _demo(home: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def _demo(home: Path, *arguments: str, trainer: str | None = None) -> Iterator[subprocess.Popen[str]]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HALFSCOPE_")}
+    how = ["-m", "halfscope"] if trainer is None else ["-c", TRAINED_BY, trainer]
     process = subprocess.Popen(
-        [sys.executable, "-m", "halfscope", "demo", "--no-browser", "--port", "0", *arguments],
+        [sys.executable, *how, "demo", "--no-browser", "--port", "0", *arguments],
         env={**kept, "HALFSCOPE_HOME": str(home)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -52,9 +68,12 @@ def _processes_of(home: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_headless_demo_trains_everything_and_says_what_was_recorded(tmp_path: Path) -> None:
+def test_headless_demo_trains_everything_and_says_what_was_recorded(tmp_path: Path, python: Preloaded) -> None:
     """The link first, then where each run stands, then one line per run out of the server."""
-    with _demo(tmp_path, "--headless", "--steps", "4") as process:
+    with (
+        python.executable() as trainer,
+        _demo(tmp_path, "--headless", "--steps", "4", trainer=trainer) as process,
+    ):
         said, _ = process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == 0, said
     lines = said.splitlines()
