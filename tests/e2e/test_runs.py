@@ -76,7 +76,7 @@ def test_rows_stay_under_the_pointer_until_asked_to_move(busy_server: Any, open_
     expect(page.locator("[data-row]")).to_have_count(2)
     before = names(page)
     page.get_by_role("link", name=before[0]).hover()
-    late = trainers.Trainer(busy_server, "held-third", name="third", project="held")
+    late = trainers.Trainer(busy_server, "heldthird", name="third", project="held")
     late.advance(0, 499, 1.0)
     expect(page.get_by_role("button", name=re.compile("moved"))).to_be_visible()
     assert names(page) == [*before, "third"]
