@@ -18,6 +18,10 @@ from tests.e2e import layered
 pytestmark = pytest.mark.browser
 Open = Callable[..., Page]
 NUM_STEPS = 1000
+HOSTILE = f"<b>bold</b> $x^2$ %{{y}} {'n' * 170}"
+"""A name that is markup, a formula and a template to whoever lets it."""
+METRIC = "val/acc #1 & é%2F"
+"""Its name means something else in an address."""
 PARTS_AT = 400
 """Step from which the half precision run's layer sinks and its loss stays behind."""
 
@@ -31,6 +35,7 @@ def begin(server: Any, trainers: Any, run_id: str, precision: str, project: str)
     """A training of one seed and one order of its data."""
     trainer = trainers.Trainer(server, run_id, name=f"{project}-{precision.lower()}", project=project)
     facts = trainers._facts(precision)
+    facts |= {"baseline": f"{project}32"} if precision != "FP32" else {}
     facts |= {"scalers": [], "seed": 0, "seed_is_set": True, "weights": {"digest": "a380c254", "sum": 1.0}}
     trainer.facts(**facts)
     return trainer
@@ -48,6 +53,7 @@ def train(trainer: Any, first: int, last: int, behind: float, *, scale: float = 
     loss = (2.3 * np.exp(-steps / 150) + 0.2) * (1 + noise) * np.where(steps >= PARTS_AT, 1 + behind, 1.0)
     trainer.points("loss", steps, loss)
     trainer.points("time.step_s", steps, 0.01 + 0.001 * np.abs(noise), unit="s")
+    trainer.points(METRIC, steps[::20], 1 - loss[::20] / 3)
     trainer.points("input.mean", steps[::20], np.sin(steps[::20]))
     if not math.isnan(scale):
         trainer.points("amp.scale", steps, scale, kind="state")
@@ -73,6 +79,17 @@ def pair(busy_server: Any, trainers: Any) -> Any:
 def drawn(page: Page, panel: str) -> None:
     page.get_by_test_id(f"panel-{panel}").scroll_into_view_if_needed()
     expect(page.locator(f"#panel-{panel} .js-plotly-plot .main-svg").first).to_be_visible()
+
+
+def drag(page: Page, panel: str, start: float, end: float) -> None:
+    """Zooms into a part of a chart, by shares of its width."""
+    drawn(page, panel)
+    area = page.locator(f"#panel-{panel} .nsewdrag").first.bounding_box()
+    assert area is not None
+    page.mouse.move(area["x"] + area["width"] * start, area["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(area["x"] + area["width"] * end, area["y"] + 60, steps=4)
+    page.mouse.up()
 
 
 def test_two_chosen_runs_get_a_verdict_that_leads_to_the_layer_and_can_be_shared(pair: Any, open_page: Open) -> None:
@@ -121,13 +138,7 @@ def test_fairness_numbers_and_zoom_say_what_the_server_says(pair: Any, open_page
     expect(row.get_by_role("cell").nth(1)).to_contain_text("worse")
     expect(row.get_by_role("cell").nth(1)).to_contain_text(re.compile(rf"\+{change // 10}\d(\.\d)?%"))
 
-    drawn(page, "compare-quality")
-    area = page.locator("#panel-compare-quality .nsewdrag").first.bounding_box()
-    assert area is not None
-    page.mouse.move(area["x"] + area["width"] * 0.3, area["y"] + 40)
-    page.mouse.down()
-    page.mouse.move(area["x"] + area["width"] * 0.5, area["y"] + 60, steps=4)
-    page.mouse.up()
+    drag(page, "compare-quality", 0.3, 0.5)
     expect(page).to_have_url(re.compile(r"r=\d+-\d+"))
     first, last = map(int, re.findall(r"r=(\d+)-(\d+)", page.url)[0])
     assert 250 < first < 350 < 450 < last < 550
@@ -137,21 +148,50 @@ def test_fairness_numbers_and_zoom_say_what_the_server_says(pair: Any, open_page
     expect(page).not_to_have_url(re.compile("r="))
 
 
+def test_metric_alignment_tolerance_and_gradient_are_chosen_and_stay_in_the_address(pair: Any, open_page: Open) -> None:
+    """Each choice changes what is said; a zoom into seconds keeps their parts; `u` shows the gradient as FP16 does."""
+    page = open_page(pair, "/compare?runs=compared32,compared16")
+    page.get_by_label("Tolerance").select_option("0.05")
+    expect(page).to_have_url(re.compile("tol=0.05"))
+    page.get_by_label("Quality by").select_option(METRIC)
+    expect(page.get_by_test_id("panel-compare-quality").get_by_role("heading")).to_have_text(f"Quality: {METRIC}")
+    expect(page.get_by_test_id("numbers").get_by_role("rowheader", name=f"Final {METRIC}")).to_be_visible()
+    page.get_by_label("Side by side at the same").select_option("training time")
+    figure = page.locator("#panel-compare-quality figure")
+    expect(figure).to_have_attribute("aria-label", re.compile("seconds of training 0 to "))
+    drag(page, "compare-quality", 0.3, 0.35)
+    expect(page).to_have_url(re.compile(r"r=\d\.\d+-\d\.\d+"))
+    first, last = map(float, re.findall(r"r=([\d.]+)-([\d.]+)", page.url)[0])
+    assert 0.3 < last - first < 0.8
+    drawn(page, "compare-window-b")
+    window = page.locator("#panel-compare-window-b figure")
+    as_it_is = window.get_attribute("aria-label") or ""
+    page.keyboard.press("u")
+    expect(page).to_have_url(re.compile("align=time.*u=seen"))
+    expect(window).not_to_have_attribute("aria-label", as_it_is)
+
+
 def test_a_comparison_is_saved_renamed_exported_and_outlives_a_run(
     pair: Any, open_page: Open, trainers: Any, browser: Browser, tmp_path: Path
 ) -> None:
     """Under its name it stands on Compare; the exported report opens from disk without a network; a deleted run is
     named and gone on without."""
-    trainers.write_plain(pair, "third", "compared-third", "BF16-AMP", num_steps=300, project="compared")
+    trainers.write_plain(pair, "third", HOSTILE, "BF16-AMP", num_steps=300, project="compared")
     page = open_page(pair, "/runs/compared16")
+    expect(page.get_by_test_id("baseline").get_by_role("link", name="compare with it")).to_have_attribute(
+        "href", "/compare?runs=compared32,compared16"
+    )
     page.get_by_role("button", name="Actions for compared-fp16-amp").click()
-    page.get_by_role("menuitem", name="Compare with").click()
+    expect(page.get_by_role("menuitem", name="Compare with")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("c")
     page.get_by_role("searchbox").fill("fp32 compared")
     page.get_by_role("menuitem", name="compared-fp32").click()
     expect(page).to_have_url(re.compile("runs=compared32,compared16"))
     page.get_by_role("button", name="Add run").click()
-    page.get_by_role("menuitem", name="compared-third").click()
-    expect(page.get_by_test_id("member-C")).to_contain_text("compared-third")
+    page.get_by_role("menuitem", name=HOSTILE[:20]).click()
+    expect(page.get_by_test_id("member-C")).to_contain_text(HOSTILE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1440
     page.get_by_role("button", name="Save…").click()
     page.get_by_role("textbox", name="Name").fill("three <b>precisions")
     page.keyboard.press("Enter")
@@ -171,18 +211,19 @@ def test_a_comparison_is_saved_renamed_exported_and_outlives_a_run(
     page.get_by_role("menuitem", name="Rename").click()
     page.get_by_role("textbox", name="Name").fill("kept")
     page.keyboard.press("Enter")
+    other = open_page(pair, "/compare?runs=compared32,third")
+    expect(other.get_by_test_id("compare-verdict")).to_be_visible()
     pair.request("DELETE", "/api/v1/runs/third")
+    expect(other.get_by_role("heading", name=f"The run “{HOSTILE}” was deleted")).to_be_visible()
+    other.get_by_role("button", name="Go on without it").click()
+    expect(other.get_by_role("heading", name="One run alone compares with nothing")).to_be_visible()
     page.reload()
-    expect(page.get_by_text("compared-third (deleted)")).to_be_visible()
+    expect(page.get_by_text(f"{HOSTILE} (deleted)")).to_be_visible()
     page.get_by_role("link", name="kept").click()
     expect(page.get_by_test_id("compare-verdict")).to_be_visible()
     expect(page.get_by_test_id("member-C")).to_have_count(0)
     page.get_by_role("button", name="Save changes").click()
     expect(page.get_by_role("button", name="Save changes")).to_have_count(0)
-    page.goto(f"{pair.url}/compare?runs=compared32,third")
-    expect(page.get_by_role("heading", name="The run “compared-third” was deleted")).to_be_visible()
-    page.get_by_role("button", name="Go on without it").click()
-    expect(page.get_by_role("heading", name="One run alone compares with nothing")).to_be_visible()
     page.goto(f"{pair.url}/compare")
     page.get_by_role("button", name="Actions for kept").click()
     page.get_by_role("menuitem", name="Delete").click()
@@ -192,7 +233,7 @@ def test_a_comparison_is_saved_renamed_exported_and_outlives_a_run(
 
 def assert_opens_from_disk(browser: Browser, trainers: Any, file: Path, sentence: str) -> None:
     """The report says its verdict and draws its charts, asks nobody for anything and breaks no policy of its own."""
-    context = browser.new_context(offline=True)
+    context = browser.new_context(offline=True, viewport={"width": 390, "height": 844}, color_scheme="dark")
     problems = trainers.watch_for_errors(context)
     asked: list[str] = []
     page = context.new_page()
@@ -200,6 +241,7 @@ def assert_opens_from_disk(browser: Browser, trainers: Any, file: Path, sentence
     page.goto(file.as_uri())
     expect(page.get_by_text(sentence).first).to_be_visible()
     expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
     assert problems == []
     context.close()
@@ -227,6 +269,12 @@ def test_the_difference_grows_on_the_screen_while_both_train(busy_server: Any, o
         seen.append(headline.inner_text())
     assert len(set(seen)) == 3
     expect(verdict).to_contain_text("worse")
+    page.keyboard.press("l")
+    expect(page.get_by_test_id("live-pill")).to_have_text("Paused: resume")
+    train(whole, 700, 799, 0.0)
+    expect(page.get_by_test_id("live-pill")).to_have_text("Paused, 100 new steps: resume")
+    page.keyboard.press("l")
+    expect(page.get_by_test_id("live-pill")).to_have_text("Live")
 
 
 def test_the_page_is_accessible_and_fits_a_phone(pair: Any, open_page: Open, check_axe: Callable[[Page], None]) -> None:

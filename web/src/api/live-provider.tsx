@@ -66,6 +66,8 @@ export function receive(cache: QueryClient, message: ServerMessage, watched: Cli
       break;
     case "deleted":
       cache.setQueryData<DeletedRun>(deletedKey(message.run), message);
+      // A comparison ends with any of its runs.
+      if (source?.kind === "comparison") cache.setQueryData<DeletedRun>(deletedKey(keyOf(source)), message);
       break;
     case "error":
       if (message.panel && source) {

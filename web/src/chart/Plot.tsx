@@ -124,8 +124,7 @@ function listen(target: Drawn, panel: string, handlers: Handlers): void {
     if (changes["xaxis.autorange"]) return onZoom(null);
     const from = axisValue(changes["xaxis.range[0]"], x, utcOffsetMin);
     const to = axisValue(changes["xaxis.range[1]"], x, utcOffsetMin);
-    if (from !== null && to !== null && to > from)
-      onZoom([Math.floor(from), Math.max(Math.floor(from) + 1, Math.ceil(to))]);
+    if (from !== null && to !== null && to > from) onZoom([from, to]);
   });
   target.on("plotly_doubleclick", () => handlers.current.onZoom(null));
   target.on("plotly_hover", ({ points }) => {

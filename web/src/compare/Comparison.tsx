@@ -14,7 +14,7 @@ import { usePhone, useTitle } from "../lib/hooks";
 import { useKeys } from "../lib/keys";
 import { Link } from "../lib/router";
 import { useLineKeys } from "../run/controls";
-import { setRange, toWindow, useView } from "../run/view";
+import { setRange, toWindow, useView, type View } from "../run/view";
 import { EmptyState, FailedState, Loading } from "../ui/states";
 import { Actions } from "./Actions";
 import { CompareControls, ComparePill } from "./controls";
@@ -24,7 +24,7 @@ import { MemberChips, withFirst } from "./MemberChips";
 import { NumberGrid, OutcomeSign } from "./NumberGrid";
 import { RunPicker } from "./RunPicker";
 import { Verdicts } from "./Verdicts";
-import { type Chosen, setRuns } from "./view";
+import { type Chosen, setRuns, setStretch } from "./view";
 
 /** Width that the server thins lines to, as on the Overview. */
 const CHART_PX = { desktop: 1000, phone: 400 };
@@ -136,7 +136,10 @@ function Report({ report, chosen, saved, window, layers, onVisible }: ReportProp
     "0": () => setRange(null),
   });
   const panels = list?.panels ?? [];
-  const shared = { source, window, onVisible, onZoom: setRange };
+  // The report may still be the one before: the charts are what was asked for.
+  const align = options.align ?? report.options.align ?? "attempts";
+  const onZoom = (range: View["range"]) => setStretch(range, align);
+  const shared = { source, window, onVisible, onZoom };
   const draw = (info: PanelInfo) => <PanelCard key={info.id} {...shared} info={info} isStacked />;
   return (
     <>

@@ -51,10 +51,12 @@ export function Fairness({ fairness, members }: FairnessProps) {
       </div>
       {confounders.length > 0 && (
         <ul className="reasons" aria-label="What makes them hard to compare">
-          {confounders.map(({ id, text }) => (
+          {confounders.map(({ id, title, text }) => (
             <li key={id} className="severity-warning">
               <Icon name="warning" />
-              <span>{text}</span>
+              <span>
+                <strong>{title}</strong> · {text}
+              </span>
             </li>
           ))}
         </ul>

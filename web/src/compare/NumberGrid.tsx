@@ -22,6 +22,14 @@ export function OutcomeSign({ outcome }: { outcome: Outcome }) {
   );
 }
 
+/** A number and its unit stay in one line; lists of them may go on in the next. */
+function unbroken(text: string): string {
+  return text
+    .split(" · ")
+    .map((part) => part.replaceAll(" ", "\u00a0"))
+    .join(" · ");
+}
+
 const MARK_CLASSES = { "▲": "good", "▼": "bad", "=": "equal", "?": "unknown" } as const;
 
 export function NumberGrid({ report }: { report: CompareReport }) {
@@ -50,7 +58,7 @@ export function NumberGrid({ report }: { report: CompareReport }) {
               </th>
               {cells.map(({ text, detail, mark, tooltip: why }, at) => (
                 <td key={report.members[at]?.run} title={why}>
-                  <span className="mono">{text}</span>
+                  <span className="mono">{unbroken(text)}</span>
                   {mark && <MarkWord mark={mark} />}
                   {detail && <span className="muted cell-detail">{detail}</span>}
                 </td>

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import { makeReport, makeRun } from "../test/samples";
 import { baselineFirst, compareAddress } from "./address";
-import { addressOf, parseChosen } from "./view";
+import { addressOf, parseChosen, setStretch } from "./view";
 import { formatChange, numberRows } from "./words";
 
 describe("which run is the baseline", () => {
@@ -34,6 +34,15 @@ describe("the address", () => {
     const address = addressOf(["a", "b"], { metric: "loss", align: "attempts", tolerance: 0.005 });
     expect(address).toBe("/compare?layer=head&r=10-20&member=b&runs=a,b&metric=loss&align=attempts&tol=0.005");
     expect(compareAddress(["a", "b"])).toBe("/compare?runs=a,b");
+  });
+
+  it.each([
+    ["time", [0.4213, 0.4397], "0.4213-0.4397"],
+    ["time", [12.3456, 845.2], "12-845"],
+    ["attempts", [10.2, 10.4], "10-11"],
+  ] as const)("of a stretch by %s keeps as much of it as can be seen", (align, [first, last], expected) => {
+    setStretch([first, last], align);
+    expect(new URLSearchParams(location.search).get("r")).toBe(expected);
   });
 });
 

@@ -3,7 +3,8 @@
 import { useLive } from "../api/live-provider";
 import type { CompareReport } from "../api/types";
 import { formatShare } from "../lib/format";
-import { ReconnectingPill } from "../run/LivePill";
+import { useKeys } from "../lib/keys";
+import { PausedPill, ReconnectingPill, useStepsSincePaused } from "../run/LivePill";
 import { SMOOTHINGS, setRange, setSmooth, setY, type View, Y_AXES } from "../run/view";
 import { Choice } from "../ui/choice";
 import { Icon } from "../ui/icons";
@@ -64,15 +65,18 @@ export function CompareControls({ report, view }: { report: CompareReport; view:
 
 export function ComparePill({ report, isZoomed }: { report: CompareReport; isZoomed: boolean }) {
   const { connection, client } = useLive();
+  const lastStep = Math.max(0, ...report.members.map(({ last_step }) => last_step ?? 0));
+  const newSteps = useStepsSincePaused(lastStep, isZoomed);
+  useKeys({
+    l: () => {
+      if (isZoomed) setRange(null);
+      else if (report.is_live && report.options.align === "attempts") setRange([0, Math.max(1, lastStep)]);
+    },
+  });
   if (connection.kind === "lost")
     return <ReconnectingPill retryAtMs={connection.retryAtMs} onRetry={() => client.retryNow()} />;
-  if (isZoomed) {
-    return (
-      <button type="button" className="pill pill-button" onClick={() => setRange(null)} data-testid="live-pill">
-        <Icon name={report.is_live ? "play" : "search"} />
-        {report.is_live ? "Paused: resume" : "Zoomed: show all"}
-      </button>
-    );
+  if (newSteps !== null) {
+    return <PausedPill isOver={!report.is_live} newSteps={newSteps} onResume={() => setRange(null)} />;
   }
   return (
     <span className="pill" data-testid="live-pill">

@@ -3,6 +3,7 @@
 import { useMemo } from "react";
 import type { CompareOptions, CompareReport } from "../api/types";
 import { currentPlace, setQuery, usePlace } from "../lib/router";
+import { setRange, type View } from "../run/view";
 
 type Alignment = CompareReport["options"]["align"] & string;
 
@@ -74,6 +75,16 @@ export function setOptions({
     ...(align !== undefined && { align, r: null }),
     ...(tolerance !== undefined && { tol: String(tolerance) }),
   });
+}
+
+/** Zooms: into whole steps or samples, or into as small a part of a second as can be told apart in the stretch. */
+export function setStretch(range: View["range"], align: Alignment): void {
+  if (!range || align !== "time") {
+    setRange(range);
+    return;
+  }
+  const decimals = Math.min(6, Math.max(0, 2 - Math.floor(Math.log10(range[1] - range[0]))));
+  setQuery({ r: range.map((end) => Number(end.toFixed(decimals))).join("-") }, { push: true });
 }
 
 export function setMember(member: string): void {

@@ -103,6 +103,7 @@ export const SHORTCUTS: { title: string; keys: [string, string][] }[] = [
       ["u", "Layer: gradient as it is, or as FP16 sees it"],
       ["j k", "Next layer, layer before"],
       ["0", "Show all steps"],
+      ["l", "Pause or go live again"],
     ],
   },
 ];

@@ -1,10 +1,20 @@
 /** Whether what is shown is the newest: Live, Paused, Catching up, Reconnecting, or how the run ended. */
 
+import { useEffect, useRef } from "react";
 import { useLive } from "../api/live-provider";
 import type { LiveRun, RunSummary } from "../api/types";
 import { formatCount, formatSpan } from "../lib/format";
 import { useNow } from "../lib/hooks";
 import { Icon } from "../ui/icons";
+
+/** Steps that came since the view was paused; null while it follows. */
+export function useStepsSincePaused(lastStep: number, paused: boolean): number | null {
+  const pausedAt = useRef<number | null>(null);
+  useEffect(() => {
+    pausedAt.current = paused ? (pausedAt.current ?? lastStep) : null;
+  }, [paused, lastStep]);
+  return paused ? lastStep - (pausedAt.current ?? lastStep) : null;
+}
 
 interface LivePillProps {
   summary: RunSummary;
@@ -19,19 +29,7 @@ export function LivePill({ summary, live, newSteps, onToggle }: LivePillProps) {
   if (connection.kind === "lost")
     return <ReconnectingPill retryAtMs={connection.retryAtMs} onRetry={() => client.retryNow()} />;
   const isOver = summary.state !== "live" && summary.state !== "waiting";
-  if (newSteps !== null) {
-    const what = isOver
-      ? "Zoomed: show all"
-      : newSteps > 0
-        ? `Paused, ${formatCount(newSteps)} new steps: resume`
-        : "Paused: resume";
-    return (
-      <button type="button" className="pill pill-button" onClick={onToggle} data-testid="live-pill">
-        <Icon name={isOver ? "search" : "play"} />
-        {what}
-      </button>
-    );
-  }
+  if (newSteps !== null) return <PausedPill isOver={isOver} newSteps={newSteps} onResume={onToggle} />;
   if (isOver) {
     return (
       <span className="pill" data-testid="live-pill">
@@ -52,6 +50,29 @@ export function LivePill({ summary, live, newSteps, onToggle }: LivePillProps) {
     <button type="button" className="pill pill-button" onClick={onToggle} title="Pause (l)" data-testid="live-pill">
       <Icon name="live" />
       {connection.kind === "open" ? summary.state_text || "Live" : "Connecting"}
+    </button>
+  );
+}
+
+/** Of a stretch that is looked at while steps go on, or went on, elsewhere. */
+export function PausedPill({
+  isOver,
+  newSteps,
+  onResume,
+}: {
+  isOver: boolean;
+  newSteps: number;
+  onResume: () => void;
+}) {
+  const what = isOver
+    ? "Zoomed: show all"
+    : newSteps > 0
+      ? `Paused, ${formatCount(newSteps)} new steps: resume`
+      : "Paused: resume";
+  return (
+    <button type="button" className="pill pill-button" onClick={onResume} data-testid="live-pill">
+      <Icon name={isOver ? "search" : "play"} />
+      {what}
     </button>
   );
 }

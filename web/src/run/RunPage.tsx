@@ -1,13 +1,14 @@
 /** The frame of one run: header with verdict and actions, tabs, live subscription; and what is shown once it is deleted. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { useMemo, useState } from "react";
 import { LinkedAlert } from "../alerts/RunAlerts";
 import { ApiError, type DeletedRun, UNREACHABLE } from "../api/client";
 import { deletedKey, liveRunKey, useLiveData, useWatch } from "../api/live-provider";
 import { runQuery } from "../api/queries";
 import type { LiveRun, RunSummary, Window } from "../api/types";
 import { useVisiblePanels } from "../chart/PanelCard";
+import { CompareWith } from "../compare/CompareWith";
 import { TopBarContent } from "../frame/top-bar";
 import { LayersTab } from "../layers/LayersTab";
 import { formatTime } from "../lib/format";
@@ -18,7 +19,7 @@ import { EmptyState, FailedState, HealthWord, Loading, PrecisionChip } from "../
 import { Announcer } from "./Announcer";
 import { ConfigTab } from "./ConfigTab";
 import { EventsTab } from "./EventsTab";
-import { LivePill } from "./LivePill";
+import { LivePill, useStepsSincePaused } from "./LivePill";
 import { OverviewTab } from "./OverviewTab";
 import { RunMenu } from "./RunMenu";
 import { setRange, toLayersWindow, toWindow, useView } from "./view";
@@ -116,7 +117,8 @@ function LoadedRun({ summary, live, tab, window, onVisible, onRows }: LoadedRunP
       setRange([strip.first_step, Math.max(strip.first_step + 1, lastStep)]);
   };
   const tabKeys = Object.fromEntries(TABS.map((_, index) => [String(index + 1), () => goTo(index)]));
-  useKeys({ ...tabKeys, l: toggleLive });
+  const [isComparing, setIsComparing] = useState(false);
+  useKeys({ ...tabKeys, l: toggleLive, c: () => setIsComparing(true) });
 
   return (
     <div className="run">
@@ -160,6 +162,7 @@ function LoadedRun({ summary, live, tab, window, onVisible, onRows }: LoadedRunP
           );
         })}
       </nav>
+      {isComparing && <CompareWith run={summary} onClose={() => setIsComparing(false)} />}
       <LinkedAlert run={summary.id} />
       {tab === "" && (
         <OverviewTab
@@ -186,15 +189,6 @@ function LoadedRun({ summary, live, tab, window, onVisible, onRows }: LoadedRunP
       {tab === "config" && <ConfigTab run={summary.id} />}
     </div>
   );
-}
-
-/** Steps that came since the view was paused; null while it follows. */
-function useStepsSincePaused(lastStep: number, paused: boolean): number | null {
-  const pausedAt = useRef<number | null>(null);
-  useEffect(() => {
-    pausedAt.current = paused ? (pausedAt.current ?? lastStep) : null;
-  }, [paused, lastStep]);
-  return paused ? lastStep - (pausedAt.current ?? lastStep) : null;
 }
 
 export function DemoBanner() {

@@ -63,9 +63,10 @@ export function useView(): View {
   return useMemo(() => parseView(new URLSearchParams(text)), [text]);
 }
 
-/** Zooming makes an entry for Back; a change of style does not. */
+/** All steps, or microseconds, that a stretch touches. Zooming makes an entry for Back; a change of style does not. */
 export function setRange(range: View["range"]): void {
-  setQuery({ r: range && `${Math.round(range[0])}-${Math.round(range[1])}` }, { push: true });
+  const first = Math.floor(range?.[0] ?? 0);
+  setQuery({ r: range && `${first}-${Math.max(first + 1, Math.ceil(range[1]))}` }, { push: true });
 }
 
 export function setY(y: View["y"]): void {

@@ -23,6 +23,8 @@ AROUND_PX = 85
 """What axis, title and legend take of a chart's height."""
 SWATCH_PX, CHAR_PX = 48, 7
 """A legend's line with the room around it, and a character of its text."""
+LEGEND_PX = 660
+"""A longer legend takes three rows of a phone."""
 NAME_CHARS = 28
 """A longer name is shortened in a legend: it stands whole at the head of the page."""
 
@@ -54,7 +56,8 @@ def apart(
     room_px = float(height_px - AROUND_PX)
     y_px = room_px / ((y_range[1] - y_range[0]) or 1.0)
     for beside in _beside(sorted(notes, key=lambda note: float(note["x"])), BESIDE_PX / x_px):
-        beside.sort(key=lambda note: (float(note["y"]), note["text"]))
+        # From below; of lines that end in one place the first stands on top.
+        beside.sort(key=lambda note: (float(note["y"]), -ord(note["text"])))
         wanted = [(float(note["y"]) - y_range[0]) * y_px for note in beside]
         for note, at, to in zip(beside, wanted, _spread(wanted, room_px), strict=True):
             if abs(to - at) >= 1:
@@ -89,5 +92,5 @@ def _spread(wanted: list[float], room_px: float) -> list[float]:
 def legend_names(members: Sequence[Member], columns: int) -> list[str]:
     """What the legend of a chart so wide calls each run: its letter, with its name where all stand in one row."""
     names = [f"{member.letter} {shortened(member.name, NAME_CHARS)}" for member in members]
-    fits = sum(SWATCH_PX + CHAR_PX * len(name) for name in names) <= columns * COLUMN_PX
+    fits = sum(SWATCH_PX + CHAR_PX * len(name) for name in names) <= min(columns * COLUMN_PX, LEGEND_PX)
     return names if fits else [member.letter for member in members]

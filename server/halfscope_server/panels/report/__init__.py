@@ -83,7 +83,7 @@ def _verdicts(report: Report) -> list[Markup]:
     found = []
     names = {member.run: f"{member.letter} {member.name}" for member in report.members}
     for verdict in report.verdicts:
-        reasons = [element("li", " ".join(part for part in (r.text, r.advice) if part)) for r in verdict.reasons]
+        reasons = [element("li", ". ".join(part for part in (r.text, r.advice) if part)) for r in verdict.reasons]
         limits = [element("p", f"Rests on: {'; '.join(verdict.limits)}.", class_="muted")] if verdict.limits else []
         found.append(
             element(
