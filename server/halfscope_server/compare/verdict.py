@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from halfscope_server.compare import reasons as causes
+from halfscope_server.compare.fairness import within_sentence
 from halfscope_server.compare.types import (
     Cost,
     Estimate,
@@ -225,7 +226,9 @@ def _signed(value: float) -> str:
 
 def _why_unknown(case: _Case) -> str:
     if case.confounders:
-        return _listed([f"{item.title.lower()} {_difference_in(case, item)}" for item in _telling(case.confounders)])
+        return _listed(
+            [f"{within_sentence(item.title)} {_difference_in(case, item)}" for item in _telling(case.confounders)]
+        )
     return case.quality.reason or "not enough was recorded of both"
 
 
@@ -270,7 +273,7 @@ def _but(case: _Case, outcome: Outcome) -> str:
 def _cost_words(case: _Case) -> str:
     cost = case.cost
     if case.slowing:
-        named = _listed([item.title.lower() for item in _telling(case.slowing)])
+        named = _listed([within_sentence(item.title) for item in _telling(case.slowing)])
         return f"speed and memory not comparable ({named})"
     words = []
     if cost.speedup is not None:
@@ -313,9 +316,9 @@ def _limits(case: _Case, outcome: Outcome) -> list[str]:
     elif numerics.interval and numerics.interval > 1:
         found.append(f"the step at which layers part is known to within {plural(numerics.interval, 'step')}")
     if case.unknown:
-        found.append(f"not recorded of both: {_listed([item.title.lower() for item in case.unknown])}")
+        found.append(f"not recorded of both: {_listed([within_sentence(item.title) for item in case.unknown])}")
     different = [*case.confounders, *(item for item in case.slowing if item not in case.confounders)]
-    found += [f"{item.title.lower()}: {_difference_in(case, item)}" for item in different]
+    found += [f"{within_sentence(item.title)}: {_difference_in(case, item)}" for item in different]
     if case.is_live:
         found.append("still training: this is as far as both have come")
     return [text for text in found if text]
