@@ -146,14 +146,8 @@ class _Layers:
         lost = np.where(self._there, 0.0, np.nan)
         separated = self._lost_with_scale(lost)
         layer_X, frame_X = np.nonzero(self._flushed | (self._there & ~self._room & ~separated))
-        most_X, least_X, _ = nearest(self._zero_share, self._room & ~separated, layer_X, frame_X)
-        share_X, near_X = self._zero_share[layer_X, frame_X], self._near[layer_X, frame_X]
-        with np.errstate(invalid="ignore"):
-            above_X = share_X - most_X
-            # Zeros that vary from batch to batch prove something only where they leave the range they vary in.
-            excess_X = np.where(np.isinf(most_X), np.nan, np.where(above_X > most_X - least_X, above_X, 0.0))
-            limit_X = np.where(near_X < TAIL_SHARE, near_X * (1 - share_X), np.inf)
-            lost_X = np.minimum(excess_X, limit_X)
+        room, near_X = self._room & ~separated, self._near[layer_X, frame_X]
+        lost_X, most_X = above_those_with_room(self._zero_share, near_X, room, layer_X, frame_X)
         whole_X = self._flushed[layer_X, frame_X]
         if whole_X.any():
             lost_X[whole_X] = self._lost_in_whole(layer_X[whole_X], frame_X[whole_X], most_X[whole_X])
@@ -233,9 +227,33 @@ class _Layers:
         separated[place] = True
 
 
-def nearest(values: Floats, mask: Bools, layer_X: Ints, frame_X: Ints) -> tuple[Floats, Floats, Ints]:
-    """Of the nearest masked frames of a layer, `HALF_WINDOW` before a frame and as many from it on: their largest and
-    smallest value, and how many they are; -inf, inf and 0 where there are none.
+def above_those_with_room(
+    zero_share: Floats, near_X: Floats, room: Bools, layer_X: Ints, frame_X: Ints, *, ahead: bool = True
+) -> tuple[Floats, Floats]:
+    """Rule 4: what frames have lost beside the nearest with room, as a share of all elements (NaN: there are none), and
+    the most zeros that any of those has (-inf: there are none).
+
+    Args:
+        zero_share: [L, F], as is the mask of frames with room.
+        near_X: share of the nonzero elements near the floor.
+        layer_X: for which frames, ascending by layer and frame.
+        ahead: False: as if nothing had come after each of these frames.
+    """
+    most_X, least_X, _ = nearest(zero_share, room, layer_X, frame_X, ahead=ahead)
+    share_X = zero_share[layer_X, frame_X]
+    with np.errstate(invalid="ignore"):
+        above_X = share_X - most_X
+        # Zeros that vary from batch to batch prove something only where they leave the range they vary in.
+        excess_X = np.where(np.isinf(most_X), np.nan, np.where(above_X > most_X - least_X, above_X, 0.0))
+        limit_X = np.where(near_X < TAIL_SHARE, near_X * (1 - share_X), np.inf)
+        return np.minimum(excess_X, limit_X), most_X
+
+
+def nearest(
+    values: Floats, mask: Bools, layer_X: Ints, frame_X: Ints, *, ahead: bool = True
+) -> tuple[Floats, Floats, Ints]:
+    """Of the nearest masked frames of a layer, `HALF_WINDOW` before a frame and (`ahead`) as many from it on: their
+    largest and smallest value, and how many they are; -inf, inf and 0 where there are none.
 
     Args:
         values: [L, F], as is the mask.
@@ -251,7 +269,7 @@ def nearest(values: Floats, mask: Bools, layer_X: Ints, frame_X: Ints) -> tuple[
     least = np.full(packed.shape, np.inf)
     least[place] = packed[place]
     width = 1
-    while width < 2 * HALF_WINDOW:  # windows of 2, 4, 8, 16
+    while width < (2 if ahead else 1) * HALF_WINDOW:  # windows of 2, 4, 8, 16
         packed = np.maximum(packed[:-width], packed[width:])
         least = np.minimum(least[:-width], least[width:])
         width *= 2
@@ -259,5 +277,7 @@ def nearest(values: Floats, mask: Bools, layer_X: Ints, frame_X: Ints) -> tuple[
     at_X = rank_X + HALF_WINDOW * layer_X
     counts = np.bincount(layer, minlength=num_layers)
     before_X = rank_X - (np.cumsum(counts) - counts)[layer_X]
-    num_X = np.minimum(before_X, HALF_WINDOW) + np.minimum(counts[layer_X] - before_X, HALF_WINDOW)
+    num_X = np.minimum(before_X, HALF_WINDOW)
+    if ahead:
+        num_X += np.minimum(counts[layer_X] - before_X, HALF_WINDOW)
     return packed[at_X], least[at_X], num_X

@@ -212,6 +212,16 @@ def _gradients() -> Iterable[Preset]:
         " evaluations in a row are common early on. Put the name of your own metric; for one that should fall, use the"
         " rise above its best.",
     )
+    yield _preset(
+        UNDERFLOW,
+        "updates-lost",
+        "Updates lost",
+        metric="updates_lost",
+        threshold=0,
+        message="weights stored in 16 bits or less lose most of their updates, first told at step {first_step}",
+        reason="At least half of a layer's steps, three sketched steps in a row, were too small to change its weights:"
+        " it hardly learns. FP32 copies of the weights, or a larger step, help; of weights in FP32 nothing is told.",
+    )
 
 
 def _speed_and_run() -> Iterable[Preset]:

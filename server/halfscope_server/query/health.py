@@ -6,6 +6,7 @@ scaler does, never make a run unhealthy; NaN or Inf that was applied always does
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,7 @@ from halfscope_server.query.kinds import SEVERITIES
 from halfscope_server.query.skips import SETTLING, STREAK, Streak
 from halfscope_server.query.strip import APPLIED, LOSS_APPLIED, LOSS_CAUGHT
 from halfscope_server.query.underflow import WARNING_SHARE, all_zero_layers, run_underflow, worst_recent
+from halfscope_server.query.updates import update_moments
 from halfscope_server.query.view import RunView
 
 Word = Literal["healthy", "settling", "unhealthy", "failed", "waiting", "unknown"]
@@ -28,6 +30,8 @@ OLD_SHARE = 0.002
 """Share of steps in streaks, or with a loss that was not finite, from which on a run is unhealthy however long ago."""
 MAX_FLUSHED = 100
 """Events read to name the layers that were flushed."""
+LOST_SHARE = 0.25
+"""Of a layer that was told to lose its updates, below which it has recovered; the agent's own rule."""
 POISONED_TAIL = 20
 """So many losses on end, all non-finite after a non-finite step was applied: the weights are lost."""
 _JUDGED_SERIES = ("loss", "grad.norm", "amp.scale", "amp.skipped")
@@ -94,7 +98,7 @@ def _verdict(word: Word, reasons: list[_Reason]) -> Health:
 
 def _numeric_reasons(view: RunView) -> list[_Reason]:
     reasons = [*_applied_reasons(view), *_streak_reasons(view), *_caught_reasons(view), *_scale_reasons(view)]
-    reasons += [*_underflow_reasons(view), *_input_reasons(view)]
+    reasons += [*_underflow_reasons(view), *_lost_update_reasons(view), *_input_reasons(view)]
     for severity, kinds in (("critical", _CRITICAL_KINDS), ("warning", _WARNING_KINDS), ("info", _INFO_KINDS)):
         reasons += [
             _Reason(severity=severity, text=text)  # type: ignore[arg-type]  # the three words of the tuple above
@@ -192,6 +196,43 @@ def _flushed_reasons(view: RunView) -> list[_Reason]:
     names = listing([str(name) for name in newest.where], 1)
     text = f"every gradient of {names} was zero at step {integer(newest.step)}; it has recovered"
     return [_Reason(severity="info", text=text)]
+
+
+def _lost_update_reasons(view: RunView) -> list[_Reason]:
+    """Layers stored in 16 bits or less whose steps are rounded away: of others the agent tells nothing."""
+    if not view.event_counts.get("updates_lost"):
+        return []
+    newest = view.attempts[-1].number if view.attempts else 0
+    told = view.store.events(view.run_id, kinds=("updates_lost",), limit=MAX_FLUSHED, newest_first=True)
+    # A training that began anew may have other weights.
+    events = [event for event in told if event.attempt == newest]
+    if not events:
+        return []
+    since = min(event.step for event in events)
+    shares = {
+        str(name): float(lost)
+        for event in reversed(events)
+        for name, lost in zip(event.where, event.attributes.get("shares", ()), strict=False)
+    }
+    shares |= _lost_shares(view, shares.keys(), since)
+    losing = sorted((name for name in shares if shares[name] >= LOST_SHARE), key=lambda name: -shares[name])
+    if losing:
+        text = f"{share(shares[losing[0]])} of the updates of {listing(losing, 1)} are lost since step {integer(since)}"
+        text += ": the steps are too small for weights stored in so few bits"
+        return [_Reason(severity="warning", text=text)]
+    names = listing([str(name) for name in events[0].where], 1)
+    text = f"most updates of {names} were lost at step {integer(events[0].step)}; it has recovered"
+    return [_Reason(severity="info", text=text)]
+
+
+def _lost_shares(view: RunView, names: Collection[str], since: int) -> dict[str, float]:
+    """Of these layers, over the recent sketched steps, at least the newest."""
+    moments = update_moments(view)
+    if moments is None:
+        return {}
+    first = min(int(np.searchsorted(moments.step, max(view.recent_from, since))), moments.step.size - 1)
+    lost, of = moments.zeros[first:].sum(axis=0), moments.n[first:].sum(axis=0)
+    return {name: float(lost[at] / of[at]) for at, name in enumerate(moments.names) if name in names and of[at]}
 
 
 def _input_reasons(view: RunView) -> list[_Reason]:

@@ -84,7 +84,7 @@ def test_oscillation_is_as_it_is_defined() -> None:
 
 
 def test_smoothed_oscillation_is_as_it_is_defined() -> None:
-    """The smaller side of the 5th and 95th percentile, where the loss changed sides three times; step by step."""
+    """The smaller side of the 5th and 95th percentile beyond noise, where the loss changed sides three times."""
     rng = np.random.default_rng(3)
     steps = np.arange(1600)
     loss = (
@@ -95,6 +95,7 @@ def test_smoothed_oscillation_is_as_it_is_defined() -> None:
     mean = np.array([loss[max(0, at - 19) : at + 1].mean() for at in steps])
     median = np.array([np.median(mean[max(0, at - 199) : at + 1]) for at in steps // 20 * 20])
     rest, turns, side = mean - median, np.zeros(1600), 0.0
+    jumps = np.diff(loss, prepend=np.nan) ** 2
     for at in range(199, 1600):
         if abs(rest[at]) > 0.05 * median[at]:
             turns[at] = side * rest[at] < 0
@@ -102,7 +103,9 @@ def test_smoothed_oscillation_is_as_it_is_defined() -> None:
     for at in range(400, 1600, 20):
         low, high = np.quantile(rest[at - 199 : at + 1], [0.05, 0.95])
         is_one = turns[at - 199 : at + 1].sum() >= 3
-        assert found[at] == pytest.approx(max(0.0, min(high, -low)) / median[at] if is_one else 0.0)
+        noise = 1.3 * 1.645 * np.sqrt(np.nanmean(jumps[at - 199 : at + 1]) / 2 / 20)
+        swing = np.sqrt(max(0.0, max(0.0, min(high, -low)) ** 2 - noise**2))
+        assert found[at] == pytest.approx(swing / median[at] if is_one else 0.0)
     assert found[880] > 0.15
     assert not found[1120:].any()
 

@@ -190,6 +190,23 @@ def test_a_loss_that_swings_by_a_third_oscillates(period: int) -> None:
     assert resolved in (None, 1999)
 
 
+@pytest.mark.parametrize("sigma", [0.5, 0.8, 1.2])
+def test_heavy_noise_from_batch_to_batch_is_no_oscillation(sigma: float) -> None:
+    """Lognormal, as losses of single examples are: its mean of 20 steps still strays by far more than 15%."""
+    noise = random.Random(7)
+    rows = [Row(s, s * 20_000, values({"loss": math.exp(noise.gauss(0.0, sigma))})) for s in range(4000)]
+    assert _fired(rows, "loss-oscillation") == []
+
+
+def test_updates_that_are_lost_are_told_by_the_agents_event() -> None:
+    """From its step until the run is over: nobody tells that they arrive again."""
+    rows = _steps(200, loss=1.0)
+    rows[30].events = [("updates_lost", "warning", {"num_layers": 1, "shares": [0.9]})]
+    ((_, first, fired, resolved),) = _fired(rows, "updates-lost")
+    assert (first, fired) == (30, 30)
+    assert resolved in (None, 199)
+
+
 def test_silence_a_stall_and_lost_records_are_told_by_events() -> None:
     """Each from its event to the next row; a run that finishes raises nothing."""
     rows = _steps(20, loss=1.0)

@@ -33,6 +33,8 @@ TURNING_SHARE = 0.05
 LEAST_TURNS = 3
 """Changes of side within the window that make a swing an oscillation: a level that shifts has one, a restart of the
 learning rate's schedule two."""
+NOISE_WIDTH = 1.3 * 1.645
+"""Standard errors of the mean that its 5th and 95th percentile lie apart from the median by noise alone, at most."""
 LEAST_SHARE = 0.1
 """Of the loss at the start: a loss that has come down below this swings by much of itself without harm."""
 
@@ -133,17 +135,35 @@ class _Swing(_Oscillation):
         super().__init__(memory)
         memory.setdefault("start", None)
         memory.setdefault("side", 0.0)
-        window = Shape(window=WINDOW, by_time=False)
-        self._mean = Mean(Shape(window=SMOOTH, by_time=False))
+        memory.setdefault("newest", np.nan)
+        window, smooth = Shape(window=WINDOW, by_time=False), Shape(window=SMOOTH, by_time=False)
+        self._mean, self._count, self._jumps = Mean(smooth), Total(smooth), Mean(window)
         self._turns = Total(window)
         self._ends_of_loss = Extreme(window, ufunc=np.maximum, identity=-np.inf)
-        self._more = Stages(memory, mean=self._mean, turns=self._turns, ends_of_loss=self._ends_of_loss)
+        self._more = Stages(
+            memory,
+            mean=self._mean,
+            count=self._count,
+            jumps=self._jumps,
+            turns=self._turns,
+            ends_of_loss=self._ends_of_loss,
+        )
         self._changes_sign: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self._noise: Floats = np.empty(0)
 
     def _swing(self, step_N: Ints, loss_N: Floats) -> Floats:
         highest, lowest = (self._ends_of_loss.feed(step_N, np.stack((loss_N, -loss_N), axis=1)) * (1, -1)).T
         self._changes_sign = (highest > 0) & (lowest < 0)
+        self._noise = NOISE_WIDTH * self._standard_error(step_N, loss_N)
         return super()._swing(step_N, self._mean.feed(step_N, loss_N[:, None])[:, 0])
+
+    def _standard_error(self, step_N: Ints, loss_N: Floats) -> Floats:
+        """Of the mean of 20 steps, as far as values jump from one to the next: a slow swing hardly does."""
+        jump = np.diff(loss_N, prepend=self._memory["newest"])
+        self._memory["newest"] = float(loss_N[-1])
+        variance = self._jumps.feed(step_N, jump[:, None] ** 2)[:, 0] / 2
+        count = self._count.feed(step_N, np.isfinite(loss_N).astype(np.float64)[:, None])[:, 0]
+        return np.sqrt(np.nan_to_num(variance) / np.maximum(count, 1.0))
 
     def _level(self, step_N: Ints, median_N: Floats) -> Floats:
         # A loss on both sides of zero has no size that a swing could be a share of.
@@ -162,7 +182,8 @@ class _Swing(_Oscillation):
         self._memory["side"] = float(side[-1])
         turns = self._turns.feed(step_N, (side * before < 0).astype(np.float64)[:, None])[:, 0]
         # The smaller of both sides: a level that shifts leaves the median on one side alone.
-        both = 2 * np.maximum(np.minimum(high_N, -low_N), 0.0)
+        smaller = np.maximum(np.minimum(high_N, -low_N), 0.0)
+        both = 2 * np.sqrt(np.maximum(smaller**2 - self._noise**2, 0.0))
         return np.where(turns >= LEAST_TURNS, both, np.where(np.isnan(both), np.nan, 0.0))
 
     def save(self) -> None:
@@ -171,7 +192,7 @@ class _Swing(_Oscillation):
 
     def restart(self) -> None:
         super().restart()
-        self._memory["side"] = 0.0
+        self._memory["side"], self._memory["newest"] = 0.0, np.nan
         self._more.restart()
 
 
@@ -201,8 +222,9 @@ METRICS = (
         id="loss_oscillation.smoothed",
         title="loss oscillation, smoothed",
         text="How far the mean loss of 20 steps swings to both sides of its running median, as a share of that: the"
-        " smaller side, and 0 unless it changes sides three times within 200 steps, as a level that shifts does not. A"
-        " loss under a tenth of what it began at counts as that tenth; one on both sides of zero has none.",
+        " smaller side, beyond what noise from step to step makes of it, and 0 unless it changes sides three times"
+        " within 200 steps, as a level that shifts does not. A loss under a tenth of what it began at counts as that"
+        " tenth; one on both sides of zero has none.",
         make=_Swing,
         inputs=Wanted(series=frozenset({"loss"})),
         unit="share",

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from halfscope.sketch import DEFAULT_SCALE, headroom, structural_zeros
-from halfscope.sketch.structural import HALF_WINDOW, ROOM_SHARE, SCALE_STEP_LOG2
+from halfscope.sketch.structural import HALF_WINDOW, MIN_EACH, ROOM_SHARE, SCALE_STEP_LOG2, above_those_with_room
 from numpy.typing import NDArray
 
 from halfscope_server.alerts.block import Block
@@ -25,8 +25,9 @@ from halfscope_server.query.states import precision_of
 from halfscope_server.store.types import RunRow
 from halfscope_server.store.update_types import Wanted
 
+Bools = NDArray[np.bool_]
 Cells = Mapping[str, NDArray[Any]]
-"""Of one frame, [L] each; see `block.Sketched`."""
+"""[F, L] each; see `block.Sketched`."""
 
 MAX_FRAMES = 128
 SPARE_FRAMES = 32
@@ -66,38 +67,50 @@ class _Layers:
 
 
 class _Frames:
-    """Something told of each frame for itself."""
+    """Something told of sketched steps: of many at once as of each for itself."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._layers = _Layers(memory)
 
     def feed(self, block: Block) -> Found:
-        steps, times, rows = [], [], []
+        told = []
         for frames in block.frames:
-            places = self._layers.places(frames.names)
-            for at in range(frames.step.size):
-                told = self._of_frame(block.run, {name: cell[at] for name, cell in frames.cells.items()}, places)
-                if told is not None:
-                    steps.append(int(frames.step[at]))
-                    times.append(int(frames.time_us[at]))
-                    rows.append(told)
-        if not rows:
+            if not frames.step.size:
+                continue
+            value = self._of_frames(block.run, frames.cells, self._layers.places(frames.names))
+            if value is None:
+                return {}
+            told.append(value)
+        if not told:
             return {}
-        value = np.full((len(rows), len(self._layers.names)), np.nan)
-        for at, row in enumerate(rows):
-            value[at, : row.size] = row
+        width = len(self._layers.names)
         return LayerSamples(
-            names=self._layers.names, step=np.array(steps, np.int64), time_us=np.array(times, np.int64), value=value
+            names=self._layers.names,
+            step=np.concatenate([frames.step for frames in block.frames]),
+            time_us=np.concatenate([frames.time_us for frames in block.frames]),
+            value=np.concatenate([_widened(value, width, np.nan) for value in told]),
         )
 
-    def _of_frame(self, run: RunRow, cells: Cells, places: Ints) -> Floats | None:
+    def _of_frames(self, run: RunRow, cells: Cells, places: Ints) -> Floats | None:
+        """[F, L]; None: of this run nothing is told."""
         raise NotImplementedError
 
-    def _spread(self, value: NDArray[Any], present: NDArray[np.bool_], places: Ints, fill: float) -> NDArray[Any]:
-        """Of a frame's layers, to the places of all layers."""
-        result = np.full(len(self._layers.names), fill, value.dtype)
-        result[places[present]] = value[present]
+    def _in_fp16(self, run: RunRow, has_scale: Bools) -> bool:
+        return in_fp16(run, bool(has_scale[0].any()), self._memory)
+
+    def _spread(self, value: NDArray[Any], present: Bools, places: Ints, fill: Any) -> NDArray[Any]:
+        """Of the layers of some frames, to the places of all layers.
+
+        Args:
+            fill: of layers that are not there: a number, or [F, 1].
+        """
+        there = np.where(present, value, fill)
+        if places.size == len(self._layers.names) and (np.diff(places) == 1).all():
+            return there
+        result = np.empty((len(value), len(self._layers.names)), there.dtype)
+        result[:] = fill
+        result[:, places] = there
         return result
 
     def restart(self) -> None:
@@ -105,30 +118,28 @@ class _Frames:
 
 
 class _Headroom(_Frames):
-    def _of_frame(self, run: RunRow, cells: Cells, places: Ints) -> Floats:
-        scale = cells["scale"]
-        has_scale = np.isfinite(scale)
-        measured = in_fp16(run, bool(has_scale.any()), self._memory)
+    def _of_frames(self, run: RunRow, cells: Cells, places: Ints) -> Floats:
+        has_scale = np.isfinite(cells["scale"])
         # Without a scaler the gradient of an FP16 run is as it is; of others it is what FP16 would see.
-        scale = np.where(has_scale, scale, 1.0 if measured else DEFAULT_SCALE)
+        scale = np.where(has_scale, cells["scale"], 1.0 if self._in_fp16(run, has_scale) else DEFAULT_SCALE)
         bits = headroom(cells["absmax"], cells["infinite"], scale)
-        return self._spread(np.asarray(bits, np.float64), cells["present"], places, np.nan)
+        return self._spread(bits, cells["present"], places, np.nan)
 
 
 class _Underflow(_Frames):
+    """Suffixes: K frames that are kept, with those of a chunk as the last of them; C frames of a chunk."""
+
     def __init__(self, memory: Memory, only_measured: bool) -> None:
         super().__init__(memory)
         self._only_measured = only_measured
-        self._kept: dict[str, NDArray[np.int64]] = {
-            name: memory.setdefault(name, np.zeros((0, 0), np.int64)) for name in COUNTS
-        }
+        self._kept: dict[str, Ints] = {name: memory.setdefault(name, np.zeros((0, 0), np.int64)) for name in COUNTS}
         self._scale: Floats = memory.setdefault("scale", np.zeros((0, 0)))
 
-    def _of_frame(self, run: RunRow, cells: Cells, places: Ints) -> Floats | None:
+    def _of_frames(self, run: RunRow, cells: Cells, places: Ints) -> Floats | None:
         scale, present = cells["scale"], cells["present"]
         has_scale = np.isfinite(scale)
         nonzero = cells["n"].astype(np.int64) - cells["zeros"] - cells["nonfinite"]
-        if not in_fp16(run, bool(has_scale.any()), self._memory):
+        if not self._in_fp16(run, has_scale):
             if self._only_measured:
                 return None
             known = present & (nonzero > 0)
@@ -137,26 +148,35 @@ class _Underflow(_Frames):
         # FP16 without a loss scale: how much lies near its floor cannot be told from these counts.
         present = present & has_scale
         near = cells["subnormal"].astype(np.int64) + cells["flushed"]
-        rows = (cells["zeros"], cells["n"], nonzero, near)
-        spread = [self._spread(row.astype(np.int64), present, places, 0) for row in rows]
+        rows = [
+            self._spread(row.astype(np.int64), present, places, 0)
+            for row in (cells["zeros"], cells["n"], nonzero, near)
+        ]
         # Of layers that are not in it the scale matters to nobody: as one for all it is dealt with quicker.
-        usual = float(scale[present][0]) if present.any() else np.nan
-        self._keep(spread, self._spread(scale, present, places, usual))
-        return self._measured(self._spread(present, present, places, False))
+        first = scale[np.arange(len(scale)), present.argmax(axis=1)]
+        usual = np.where(present.any(axis=1), first, np.nan)[:, None]
+        is_there = self._spread(present, present, places, False)
+        return self._measured(rows, self._spread(scale, present, places, usual), is_there)
 
-    def _keep(self, rows: Sequence[NDArray[np.int64]], scale: Floats) -> None:
+    def _measured(self, rows: Sequence[Ints], scale: Floats, present: Bools) -> Floats:
+        """[F, L], with as many frames at once as there is room for before a clearing-out."""
+        share = np.empty(scale.shape)
+        first = 0
+        while first < len(scale):
+            if len(self._scale) >= MAX_FRAMES + SPARE_FRAMES:
+                self._clear_out()
+            end = first + MAX_FRAMES + SPARE_FRAMES - len(self._scale)
+            self._keep([row[first:end] for row in rows], scale[first:end])
+            share[first:end] = self._of_chunk(present[first:end])
+            first = end
+        return share
+
+    def _keep(self, rows: Sequence[Ints], scale: Floats) -> None:
+        width = scale.shape[1]
         for name, row in zip(COUNTS, rows, strict=True):
-            kept = self._kept[name]
-            if kept.shape[1] < row.size:
-                kept = np.pad(kept, ((0, 0), (0, row.size - kept.shape[1])))
-            self._kept[name] = np.concatenate((kept, row[None]))
-        if self._scale.shape[1] < scale.size:
-            missing = scale.size - self._scale.shape[1]
-            usual = self._scale[:, :1] if self._scale.size else np.empty((0, 1))
-            self._scale = np.concatenate((self._scale, np.repeat(usual, missing, axis=1)), axis=1)
-        self._scale = np.concatenate((self._scale, scale[None]))
-        if len(self._scale) > MAX_FRAMES + SPARE_FRAMES:
-            self._clear_out()
+            self._kept[name] = np.concatenate((_widened(self._kept[name], width, 0), row))
+        usual = self._scale[:, :1] if self._scale.size else np.nan
+        self._scale = np.concatenate((_widened(self._scale, width, usual), scale))
 
     def _clear_out(self) -> None:
         """Forget the oldest frames that are no longer any layer's measure."""
@@ -175,38 +195,100 @@ class _Underflow(_Frames):
             self._kept[name] = self._kept[name][keep]
         self._scale = self._scale[keep]
 
-    def _measured(self, present: NDArray[np.bool_]) -> Floats:
-        """[L] of the newest frame."""
-        zeros, n, nonzero, near = (self._kept[name] for name in COUNTS)
-        share = np.where(present & (nonzero[-1] > 0), 0.0, np.nan)
-        at = np.flatnonzero(present & self._doubtful(zeros[-1], n[-1], nonzero[-1], near[-1]))
-        if not at.size:
-            return share
-        # All layers, also those that are not asked about: whether the whole model was silent is one of the rules.
-        is_one = np.array_equal(self._scale, np.broadcast_to(self._scale[:, :1], self._scale.shape), equal_nan=True)
-        scale = self._scale[:, 0] if is_one else self._scale
-        full = structural_zeros(zeros=zeros, n=n, nonzero=nonzero, near_floor=near, scale=scale)[-1]
-        lost, of = np.maximum(zeros[-1] - full, 0.0), n[-1] - full
-        share[at] = np.where(np.isnan(full[at]), np.nan, np.where(of[at] > 0, lost[at] / np.maximum(of[at], 1.0), 0.0))
+    def _of_chunk(self, present_CL: Bools) -> Floats:
+        """[C, L] of the newest frames, each as if nothing had come after it."""
+        zeros, n, alive, near = (self._kept[name] for name in COUNTS)
+        newest = slice(len(zeros) - len(present_CL), None)
+        share = np.where(present_CL & (alive[newest] > 0), 0.0, np.nan)
+        room = _room(near, alive) & (alive + zeros == n)
+        # All others had room, and lost nothing: what is not finite is not lost, and says nothing about room.
+        doubtful = present_CL & ~room[newest]
+        level = self._level()
+        if np.ptp(level, axis=0).max(initial=0.0) >= SCALE_STEP_LOG2:
+            doubtful |= present_CL & _scale_may_tell(level, len(present_CL))
+            simple = np.zeros(doubtful.shape, np.bool_)
+        else:
+            # A layer in which nothing was ever near the floor, nor all zero, lost nothing: NaN does not change that.
+            had_doubts = (n > 0) & (zeros == n) | (alive > 0) & ~_room(near, alive)
+            simple = doubtful & (alive > 0)[newest] & np.logical_or.accumulate(had_doubts, axis=0)[newest]
+            # Nothing is known of one that never had a gradient.
+            had_one = np.logical_or.accumulate(alive > 0, axis=0)[newest]
+            doubtful &= simple | (had_one & (zeros == n)[newest])
+        if simple.any():
+            share[simple] = _beside_those_with_room(zeros, n, alive, near, room, simple)
+        for at in np.flatnonzero((doubtful & ~simple).any(axis=1)).tolist():
+            layers = np.flatnonzero(doubtful[at] & ~simple[at])
+            share[at, layers] = self._one_by_one(len(zeros) - len(present_CL) + at, layers)
         return share
 
-    def _doubtful(self, zeros: Ints, n: Ints, nonzero: Ints, near: Ints) -> NDArray[np.bool_]:
-        """Layers of which there is something to work out: all others had room, and lost nothing."""
-        level = np.log2(np.nan_to_num(np.maximum(self._scale, 2.0**-126), nan=1.0))
-        moved: NDArray[np.bool_] = np.ptp(level, axis=0) >= SCALE_STEP_LOG2
-        # What is not finite is not lost, and says nothing about room.
-        lost_nothing: NDArray[np.bool_] = _room(near, nonzero) & (nonzero + zeros == n)
-        return moved | ~lost_nothing
+    def _level(self) -> Floats:
+        """log2 of the scale: [K, L], or where layers do not differ in it [K, 1]."""
+        is_one = np.array_equal(self._scale, np.broadcast_to(self._scale[:, :1], self._scale.shape), equal_nan=True)
+        scale = self._scale[:, :1] if is_one else self._scale
+        return np.asarray(np.log2(np.nan_to_num(np.maximum(scale, 2.0**-126), nan=1.0)), np.float64)
+
+    def _one_by_one(self, newest: int, layers: Ints) -> Floats:
+        """Of some layers in one frame, by all rules."""
+        zeros, n, alive, near = (self._kept[name][: newest + 1] for name in COUNTS)
+        # Whether the whole model was silent is one of the rules: one layer that was not says that it was not.
+        others = np.flatnonzero(alive[-1] > 0)[:1]
+        at = np.unique(np.concatenate((layers, others))) if others.size else np.arange(zeros.shape[1])
+        scale = self._scale[: newest + 1, at]
+        if np.array_equal(scale, np.broadcast_to(scale[:, :1], scale.shape), equal_nan=True):
+            scale = scale[:, :1]
+        full = structural_zeros(
+            zeros=zeros[:, at], n=n[:, at], nonzero=alive[:, at], near_floor=near[:, at], scale=scale
+        )[-1]
+        return _share(zeros[-1, layers], n[-1, layers], full[np.searchsorted(at, layers)])
 
     def save(self) -> None:
         """Into the memory: called when a state is asked for."""
         self._memory.update(self._kept, scale=self._scale)
 
 
-def _room(near: Ints, nonzero: Ints) -> NDArray[np.bool_]:
+def _scale_may_tell(level: Floats, num_newest: int) -> Bools:
+    """[C, L] or [C, 1]: whether enough frames up to this one had a scale about its own, and one so much larger that
+    zeros could come from the difference."""
+    may = np.zeros((num_newest, level.shape[1]), np.bool_)
+    for at in range(num_newest):
+        before = level[: len(level) - num_newest + at + 1]
+        own = np.round(before[-1])
+        high, about = before >= own + SCALE_STEP_LOG2, np.abs(before - own) <= 1.0
+        may[at] = (high.sum(axis=0) >= MIN_EACH) & (about.sum(axis=0) >= MIN_EACH)
+    return may
+
+
+def _beside_those_with_room(zeros: Ints, n: Ints, alive: Ints, near: Ints, room: Bools, simple: Bools) -> Floats:
+    """Of frames that are compared with those before them alone, in the order of `simple`: [C, L] of the newest."""
+    frame_X, layer_X = np.nonzero(simple)
+    order = np.lexsort((frame_X, layer_X))
+    at, layer_X = frame_X[order] + len(zeros) - len(simple), layer_X[order]
+    zero_share = np.divide(zeros, n, out=np.zeros(zeros.shape), where=n > 0)
+    near_X = near[at, layer_X] / alive[at, layer_X]
+    lost_X, _ = above_those_with_room(zero_share.T, near_X, room.T, layer_X, at, ahead=False)
+    result = np.empty(order.size)
+    result[order] = _share(zeros[at, layer_X], n[at, layer_X], zeros[at, layer_X] - lost_X * n[at, layer_X])
+    return result
+
+
+def _share(zeros: Ints, n: Ints, structural: Floats) -> Floats:
+    """Lost of those that could be; NaN: unknown."""
+    lost, of = np.maximum(zeros - structural, 0.0), n - structural
+    return np.where(np.isnan(structural), np.nan, np.where(of > 0, lost / np.maximum(of, 1.0), 0.0))
+
+
+def _widened(value: NDArray[Any], width: int, fill: Any) -> NDArray[Any]:
+    """With columns for layers that have come since."""
+    missing = width - value.shape[1]
+    if not missing:
+        return value
+    return np.concatenate((value, np.broadcast_to(np.asarray(fill, value.dtype), (len(value), missing))), axis=1)
+
+
+def _room(near: Ints, nonzero: Ints) -> Bools:
     """Hardly anything lies near FP16's floor."""
     there = nonzero > 0
-    has_room: NDArray[np.bool_] = np.divide(near, nonzero, out=np.ones(near.shape), where=there) < ROOM_SHARE
+    has_room: Bools = np.divide(near, nonzero, out=np.ones(near.shape), where=there) < ROOM_SHARE
     return has_room
 
 
