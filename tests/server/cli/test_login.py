@@ -54,4 +54,4 @@ def test_doctor_is_content_with_a_running_server(server: Any, run_command: Comma
     assert findings["server"]["state"] == "ok"
     assert "token accepted" in findings["server"]["found"]
     assert findings["local server"]["found"].startswith(server.url)
-    assert re.search(r"halfscope\.db, \d+ runs$", findings["database"]["found"])
+    assert re.search(r"halfscope\.db, \d+ runs?$", findings["database"]["found"])
