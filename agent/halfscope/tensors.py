@@ -22,7 +22,8 @@ from halfscope.sketch import Sketch, distance_bits, merge, of_array
 
 Flat = NDArray[Any]
 
-LEAST_TOLERANCE = 0.01
+LEAST_TOLERANCE, MOST_TOLERANCE = 0.01, 0.5
+"""Ten roundings to FP8 are more than the whole: a tensor that became zero would be within them."""
 ROUNDINGS = 10
 """A chain of so many roundings that all go the same way is still explained by the coarser of the two formats."""
 CHUNK_ELEMENTS = 1 << 20
@@ -87,7 +88,7 @@ def compare_tensors(
             and whatever NumPy can make an array of.
         other: likewise; names that only it has are left out.
         tolerance: relative error from which on a tensor diverges. By default that of ten roundings to the coarser of
-            both types, and at least 1%: 1% for FP16 and FP32, 7.8% for BF16.
+            both types, and at least 1%, at most 50%: 1% for FP16 and FP32, 7.8% for BF16.
 
     Returns:
         One entry per name of the reference, in its order.
@@ -137,7 +138,7 @@ def _compare(name: str, reference: Any, other: Any, tolerance: float | None) -> 
     if not a.size:
         return _problem(name, "it has no element")
     epsilon = max(_epsilon(reference), _epsilon(other))
-    return _measure(name, a, b, tolerance or max(LEAST_TOLERANCE, ROUNDINGS * epsilon))
+    return _measure(name, a, b, tolerance or min(MOST_TOLERANCE, max(LEAST_TOLERANCE, ROUNDINGS * epsilon)))
 
 
 def _measure(name: str, a: Flat, b: Flat, tolerance: float) -> TensorDifference:

@@ -100,6 +100,7 @@ def test_tensors_of_every_kind_are_taken() -> None:
     assert one(np.arange(4), torch.arange(4)).relative_error == 0
     assert not one(torch.ones(2, 3).t(), torch.ones(3, 2, requires_grad=True)).diverges
     assert not one(torch.tensor([1.0, 0.3]), torch.tensor([1.0, 0.3]).to(torch.float8_e4m3fn)).diverges
+    assert one(torch.ones(2), torch.zeros(2).to(torch.float8_e4m3fn)).diverges  # ten of its roundings are the whole
     assert one([1.0, 2.0], (1.0, 3.0)).diverges
 
 
