@@ -304,18 +304,23 @@ def between(view: RunView, first: int, last: int | None, num_steps: int = 0) -> 
     return Span(first_step=min(max(first, whole.first_step), whole.last_step), last_step=min(end, whole.last_step))
 
 
-def track(view: RunView, metric: str, align: Alignment, span: Span | None = None) -> Track | NoAxis:
+def track(
+    view: RunView, metric: str, align: Alignment, span: Span | None = None, series: SeriesRow | None = None
+) -> Track | NoAxis:
     """A metric of a run along an axis, restarts joined and ranks put together: raw points of up to 32,000 steps, and
     of a metric that is logged seldom; else summaries of 64 steps.
 
     Args:
         span: some of its steps; None: all.
+        series: of several with labels this one; None: the one with the fewest.
     """
-    return view.memo(("track", metric, align, span), lambda: _track(view, metric, align, span))
+    chosen = series or series_of(view, metric)
+    key = ("track", metric, align, span, chosen and chosen.series_id)
+    return view.memo(key, lambda: _track(view, metric, align, span, chosen))
 
 
-def _track(view: RunView, metric: str, align: Alignment, span: Span | None) -> Track | NoAxis:
-    series, along, span = series_of(view, metric), axis(view, align), span or view.span
+def _track(view: RunView, metric: str, align: Alignment, span: Span | None, series: SeriesRow | None) -> Track | NoAxis:
+    along, span = axis(view, align), span or view.span
     if isinstance(along, NoAxis):
         return along
     if series is None or span is None:

@@ -266,3 +266,16 @@ def test_the_page_lists_every_check() -> None:
     rows = [row.split("|")[1] for row in section.splitlines() if row.startswith("| `")]
     listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     assert listed == {check.id for check in fairness.checks() if not check.is_intended}
+
+
+def test_a_schedule_that_waits_for_a_settling_scaler_is_the_same(lite: Store, write_run: WriteRun) -> None:
+    """Twelve skips at the start of a short run explain twelve steps of lag, and no more."""
+    for run, num_skips, lag in (("base", 0, 0), ("settles", 12, 12), ("few", 3, 12)):
+        writer = write_run(run)
+        writer.points("loss", range(200), 1.0)
+        writer.points("lr", [0, 20 + lag, 40 + lag], [1e-3, 1e-4, 1e-5], kind="state")
+        for step in range(num_skips):
+            writer.skip(step, "settling")
+        writer.commit()
+    assert compare(lite, "base", "settles")["learning_rate"].state == "same"
+    assert compare(lite, "base", "few")["learning_rate"].state == "different"

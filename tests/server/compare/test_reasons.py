@@ -216,3 +216,43 @@ def test_underflow_that_no_scale_mends_is_said_so(lite: Store, write_run: WriteR
     (reason,) = of_runs(lite, "fp32", "fp16")
     assert (reason.id, reason.layer, reason.step) == ("underflow", "small.weight", 0)
     assert reason.advice.endswith("no single scale serves this model. Keep small outside autocast.")
+
+
+def test_of_two_scalers_the_one_that_collapsed_is_seen(lite: Store, write_run: WriteRun) -> None:
+    """Also where the other one is declared first and holds its level."""
+    write_run("base").commit()
+    step = np.arange(400)
+    writer = scaled(write_run, "run", np.full(400, 16.0), range(300, 330))
+    falling = 2.0 ** np.where(step <= 300, 16.0, np.maximum(16.0 - (step - 300), -14.0))
+    writer.columns(step, {writer.series("amp.scale", scaler="critic"): falling})
+    writer.commit()
+    found = next(reason for reason in of_runs(lite, "base", "run") if reason.id == "scale_collapsed")
+    assert found.step == 300
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "certainty"),
+    [
+        (None, ["measured"]),
+        ({"class": "AdamW", "groups": [{"lr": 1e-3}]}, ["measured"]),
+        ({"class": "TheirAdamW", "groups": [{"lr": 1e-3}]}, ["likely"]),
+        ({"class": "AdamW", "groups": [{"kahan_sum": True}]}, []),
+        ({"class": "AdamW", "groups": [{"bf16_stochastic_round": False}]}, ["measured"]),
+    ],
+)
+def test_updates_that_an_optimizer_makes_up_for_are_not_lost(
+    lite: Store, write_run: WriteRun, optimizer: Any, certainty: list[str]
+) -> None:
+    """Nine of ten weights stay as they are: lost where rounding is plain, not known where the optimizer is not."""
+    rng = np.random.default_rng(0)
+    for name, kept in (("fp32", 1.0), ("bf16", 0.1)):
+        writer = write_run(name)
+        writer.points("loss", range(200), 1.0)
+        facts = {} if optimizer is None else {"optimizers": [optimizer]}
+        writer.facts(precision=name.upper(), **facts)
+        for step in range(0, 200, 10):
+            gradient = rng.normal(size=1000)
+            writer.frame(step, {"layer.weight": gradient})
+            writer.frame(step, {"layer.weight": gradient * (rng.random(1000) < kept)}, of="update")
+        writer.commit()
+    assert [reason.certainty for reason in of_runs(lite, "fp32", "bf16") if reason.id == "lost_updates"] == certainty

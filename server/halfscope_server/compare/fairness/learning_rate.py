@@ -13,6 +13,8 @@ RELATIVE = 1e-9
 LAG_STEPS = 0.01
 """A schedule that is stepped only with applied steps lags by the skips: no more than a hundredth of the run counts as
 the same."""
+SETTLING_STEPS = 20
+"""But so many skips as a scaler needs to settle explain a lag as long, however short the run is."""
 
 
 class _LearningRate:
@@ -43,13 +45,18 @@ class _LearningRate:
             return Finding(state="different", text="they have other optimizers or parameter groups")
         last = min(baseline.span.last_step, other.span.last_step)
         for key in one:
-            finding = _compare(_read(baseline, one[key]), _read(other, two[key]), last)
+            finding = _compare(_read(baseline, one[key]), _read(other, two[key]), last, _explained(baseline, other))
             if finding.state != "same":
                 return finding
         return Finding(state="same")
 
 
-def _compare(one: Points, two: Points, last_step: int) -> Finding:
+def _explained(*views: RunView) -> int:
+    """The lag that skips explain."""
+    return min(SETTLING_STEPS, max(view.skips.size for view in views))
+
+
+def _compare(one: Points, two: Points, last_step: int, explained: int) -> Finding:
     step = np.unique(np.concatenate([one.step, two.step]))
     step = step[step <= last_step]
     if not one.step.size or not two.step.size:
@@ -59,20 +66,20 @@ def _compare(one: Points, two: Points, last_step: int) -> Finding:
         return Finding(state="unknown", text="the learning rate was recorded at no step in common")
     first, second = (p.value[np.searchsorted(p.step, step, "right") - 1] for p in (one, two))
     differs = np.flatnonzero(np.abs(first - second) > RELATIVE * np.maximum(np.abs(first), np.abs(second)))
-    if not differs.size or _lags(one, two, last_step):
+    if not differs.size or _lags(one, two, last_step, explained):
         return Finding(state="same")
     at = differs[0]
     text = f"{number(float(second[at]))} against {number(float(first[at]))} at step {integer(int(step[at]))}"
     return Finding(state="different", text=text)
 
 
-def _lags(one: Points, two: Points, last_step: int) -> bool:
+def _lags(one: Points, two: Points, last_step: int, explained: int) -> bool:
     """Whether the one goes through the same values a few steps later."""
     count = min(one.step.size, two.step.size)
     if count < 2 or not np.allclose(one.value[:count], two.value[:count], rtol=1e-6, atol=0):
         return False
     lag = np.abs(one.step[:count] - two.step[:count]).max()
-    return bool(lag <= max(2, LAG_STEPS * last_step)) and abs(one.step.size - two.step.size) <= lag
+    return bool(lag <= max(2, LAG_STEPS * last_step, explained)) and abs(one.step.size - two.step.size) <= lag
 
 
 def _series(view: RunView) -> dict[tuple[tuple[str, str], ...], SeriesRow]:

@@ -19,6 +19,7 @@ from halfscope_server.compare.reasons.skips import origin_of
 from halfscope_server.compare.types import Reason
 from halfscope_server.query.format import integer, layer_words, power_of_two
 from halfscope_server.query.view import ROLLUP_WIDTH, RunView
+from halfscope_server.store.types import SeriesRow
 
 if TYPE_CHECKING:
     from halfscope_server.compare.comparison import Comparison
@@ -64,7 +65,13 @@ def find(comparison: Comparison, index: int) -> list[Reason]:
 
 
 def _find(view: RunView) -> _Fall | None:
-    found = track(view, "amp.scale", "attempts")
+    """Of several scalers the one that fell first."""
+    falls = [fall for series in view.named("amp.scale") if (fall := _find_in(view, series)) is not None]
+    return min(falls, key=lambda fall: fall.step, default=None)
+
+
+def _find_in(view: RunView, series: SeriesRow) -> _Fall | None:
+    found = track(view, "amp.scale", "attempts", series=series)
     if isinstance(found, NoAxis):
         return None
     known = (found.count > 0) & (found.minimum >= 0)
