@@ -91,11 +91,11 @@ def _pair(baseline: RunView, other: RunView, comparison: Comparison, metric: str
     one, two = tracks
     assert isinstance(one, Track)
     assert isinstance(two, Track)
+    if how != "time":
+        one, two = _at_same_places(one, two)
     grid = common_grid([one, two], [axis for axis in axes if isinstance(axis, Axis)], whole=how != "time")
     if grid is None:
         return NoAxis(reason="the two runs have no stretch in common")
-    if how != "time":
-        one, two = _at_same_places(one, two)
     cells = [align.into_cells(track, grid) for track in (one, two)]
     has = np.flatnonzero((cells[0].count > 0) & (cells[1].count > 0))
     return Pair(
@@ -127,17 +127,26 @@ def common_grid(tracks: list[Track], axes: list[Axis], *, whole: bool) -> Grid |
     last = min(float(track.x[-1]) for track in tracks)
     if last < first:
         return None
-    # Steps of the run that leads farthest with one of them.
-    unit = max(axis.per_step for axis in axes)
+    # Steps of the run that leads farthest with one of them; where all were skipped it leads nowhere.
+    unit = max(axis.per_step for axis in axes) or 1.0
     length = (last - first) / unit
     if all(track.is_raw for track in tracks):
         width = max(1.0, np.ceil((length + 1) / NUM_CELLS)) if whole else max(length, 1.0) / NUM_CELLS
+        if not np.array_equal(tracks[0].x, tracks[1].x):
+            # Logged at other places: cells in which either has a value mostly.
+            spacing = max(_spacing(track) for track in tracks) / unit
+            width = max(width, np.ceil(spacing - 1e-9) if whole else spacing)
     else:
         width = np.ceil(length / NUM_CELLS / ROLLUP_WIDTH) * ROLLUP_WIDTH
     width = float(width * unit)
     origin = float(np.floor(first / width + 1e-9) * width) if whole else first
     # `last` lies in the last cell.
     return Grid(origin=origin, width=width, num_cells=int((last - origin) / width + 1e-9) + 1)
+
+
+def _spacing(track: Track) -> float:
+    """How far apart its values lie, mostly."""
+    return float(np.median(np.diff(track.x))) if track.x.size > 1 else 0.0
 
 
 def _zip(tracks: list[Track], axes: list[Axis]) -> zip[tuple[Track, Axis]]:

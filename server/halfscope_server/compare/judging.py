@@ -14,6 +14,7 @@ trainings with a fault above 3.5 times. `make calibrate` tries the band on train
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -105,6 +106,11 @@ class Judgement:
         if self.noise != "none":
             return abs(self.judged) > self.half
         return not self.is_repeat and self.gain > 0 and abs(self.judged) > max(self.half, LOST_GAIN * self.gain)
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the band is so wide that what no seed does would be within it: nothing is shown to be equal then."""
+        return self.noise != "none" and self.half > LOST_GAIN * max(self.gain, self.reference)
 
     def estimate(self) -> Estimate:
         """The difference relative to the baseline's level."""
@@ -361,14 +367,20 @@ def _repeats(comparison: Comparison, index: int, is_repeat: bool) -> Repeats | N
     if index not in own:
         return None
     if is_repeat:  # held against the others
-        others = [value for at, value in own.items() if at != index]
+        others = _distinct(value for at, value in own.items() if at != index)
         error = error_of_prediction([others], (1, len(others)))
         shift, count = -float(np.mean(others)), (1, len(others))
     else:
-        baseline = list(groups[0].values())
-        count = (len(own), len(baseline))
-        error = error_of_prediction([list(own.values()), baseline], count)
-        shift = float(np.mean(list(own.values()))) - own[index] - float(np.mean(baseline))
+        members_own, baseline = _distinct(own.values()), _distinct(groups[0].values())
+        count = (len(members_own), len(baseline))
+        error = error_of_prediction([members_own, baseline], count)
+        shift = float(np.mean(members_own)) - own[index] - float(np.mean(baseline))
     if error is None or error.freedom < MIN_FREEDOM:
         return None
     return Repeats(error=error, shift=shift, words=f"{count[0]} against {count[1]} repeats")
+
+
+def _distinct(values: Iterable[float]) -> list[float]:
+    """Without copies: a training done again with the same seed on the same machine gives the same numbers, and tells
+    nothing of chance."""
+    return list(dict.fromkeys(values))

@@ -20,7 +20,8 @@ from halfscope_server.compare.judging import Judgement
 from halfscope_server.compare.members import lower_is_better
 from halfscope_server.compare.noise import INTERVAL_SHARE, error_of_mean
 from halfscope_server.compare.types import Estimate, NoiseKind, Outcome, Quality
-from halfscope_server.query.format import MISSING, integer, nonfinite_name, number, plural
+from halfscope_server.query.format import MISSING, integer, nonfinite_name, number, plural, share
+from halfscope_server.query.skips import STREAK_IN_A_ROW
 from halfscope_server.query.view import RunView
 
 if TYPE_CHECKING:
@@ -72,11 +73,17 @@ def _until_common_end(comparison: Comparison, track: Track) -> Track:
 def _member(comparison: Comparison, index: int) -> Quality:
     metric = comparison.options.metric
     ruins = [ruined(view, metric) for view in (comparison.baseline, comparison.views[index])]
-    if any(ruins):
+    later = [_is_later(comparison, index, ruin, is_member=at == 1) for at, ruin in enumerate(ruins)]
+    if any(ruin and not is_later for ruin, is_later in zip(ruins, later, strict=True)):
         return _of_ruined(comparison, index, *ruins)
     judged = judging.judge(comparison, index)
+    warnings = [
+        _later_words(metric, ruin, whose) for ruin, whose in zip(ruins, ("the baseline", "the run"), strict=True)
+    ]
     if isinstance(judged, NoAxis):
-        return _quality(comparison, index, outcome="unknown", reason=judged.reason)
+        return _quality(
+            comparison, index, outcome="unknown", reason="; ".join(filter(None, [judged.reason, *warnings]))
+        )
     outcome, why = _outcome(judged, lower_is_better(metric), metric)
     first = judged.leaves() if outcome in ("worse", "better") else None
     kept = judged.pair
@@ -88,12 +95,29 @@ def _member(comparison: Comparison, index: int) -> Quality:
         judged=judged,
         first_x=None if first is None else float(kept.x[first]),
         first_step=None if first is None else int(kept.member.step[first]),
-        reason="; ".join(filter(None, [why, judged.reason, _bad_words(kept)])),
+        reason="; ".join(filter(None, [why, judged.reason, _bad_words(kept), *warnings])),
     )
+
+
+def _is_later(comparison: Comparison, index: int, ruin: Ruin | None, *, is_member: bool) -> bool:
+    """Whether a run stopped being a number only where the other of the two had ended: of that the other tells
+    nothing."""
+    views, how = (comparison.baseline, comparison.views[index]), comparison.options.align
+    own, other = views[is_member], views[not is_member]
+    along, reached = align.axis(own, how), align.track(other, comparison.options.metric, how)
+    if ruin is None or isinstance(along, NoAxis) or isinstance(reached, NoAxis):
+        return False
+    return bool(along.x_at(np.array([ruin.step]))[0] > reached.x[-1])
+
+
+def _later_words(metric: str, ruin: Ruin | None, whose: str) -> str:
+    return f"later {whose}'s {metric} is {ruin.words}, which the other had not reached" if ruin else ""
 
 
 def _outcome(judged: Judgement, is_lower_better: bool | None, metric: str) -> tuple[Outcome, str]:
     if not judged.is_beyond:
+        if judged.is_blind:
+            return "unknown", f"noise of ±{share(judged.half / judged.reference)} hides any difference that matters"
         return ("unknown" if judged.noise == "none" else "equal"), ""
     if judged.is_repeat:
         return "unknown", "a repeat of the baseline that lies outside of the others"
@@ -205,6 +229,9 @@ def _ruined(view: RunView, metric: str) -> Ruin | None:
             return None
         good = np.flatnonzero(whole.count > 0)
         first = int(whole.step[int(good[-1]) + 1 if good.size else 0])
+    last_bad = track.step[track.step >= first]
+    if last_bad.size < STREAK_IN_A_ROW and np.isin(last_bad, view.skips.step).all() and track.is_raw:
+        return None  # An overflow that the scaler withheld; the weights are what they were.
     return Ruin(step=first, value=_value_at(view, metric, first))
 
 

@@ -121,7 +121,9 @@ def _is_shown_by_mechanism(case: _Case) -> bool:
     """Whether a difference within the noise is told all the same: a trouble that sets in makes the difference of a pair
     change, which a pair alone cannot tell from noise; a mechanism that was measured can."""
     quality = case.quality
-    if quality.outcome != "equal" or quality.noise != "paired" or quality.difference is None:
+    if quality.noise != "paired" or quality.difference is None or quality.noise_share is None:
+        return False
+    if quality.outcome in ("worse", "better") or abs(quality.difference.value) > quality.noise_share:
         return False
     is_measured = any(reason.certainty == "measured" for reason in case.reasons)
     loss = quality.difference.value if quality.lower_is_better else -quality.difference.value

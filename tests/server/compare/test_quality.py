@@ -223,3 +223,85 @@ def test_real_trainings_are_judged_rightly(recordings: Recordings, baseline: str
     assert isinstance(judged, judging.Judgement)
     if outcome == "unknown":
         assert judged.noise == "none"
+
+
+def test_what_a_run_came_to_beyond_the_others_end_is_told_and_not_judged(lite: Store, write_run: WriteRun) -> None:
+    """NaN from step 1,500 on beside a run that ended at 1,000: what both have decides, either way round."""
+    base = training(1)
+    broken = np.where(np.arange(NUM_STEPS) >= 1_500, np.nan, base)
+    write(write_run, "long", broken)
+    write(write_run, "short", base[:1_000] * 1.001, precision="FP16-AMP")
+    for pair, whose in ((("long", "short"), "the baseline"), (("short", "long"), "the run")):
+        found = compare(lite, *pair).quality[1]
+        assert found.outcome == "equal"
+        assert f"later {whose}'s loss is NaN from step 1,500, which the other had not reached" in found.reason
+
+
+def test_a_last_loss_whose_step_was_withheld_is_no_ruin(lite: Store, write_run: WriteRun) -> None:
+    """An overflow at the newest step that the scaler skipped; of three in a row, or of one that was applied, it is."""
+    base = training(1, 500)
+    write(write_run, "run1", base)
+    outcomes = []
+    for run, num_bad, is_skipped in (("withheld", 1, True), ("applied", 1, False), ("row", 3, True)):
+        loss = base.copy()
+        loss[-num_bad:] = np.inf
+        write(write_run, run, loss, precision="FP16-AMP")
+        if is_skipped:
+            writer = write_run(run, attempt=0, rank=1, world_size=2)
+            for step in range(500 - num_bad, 500):
+                writer.skip(step, "single")
+            writer.commit()
+        outcomes.append(compare(lite, "run1", run).quality[1].outcome)
+    assert outcomes == ["equal", "worse", "worse"]
+
+
+@pytest.mark.parametrize("offset", [5, 9])
+def test_losses_logged_at_other_steps_are_compared_all_the_same(lite: Store, write_run: WriteRun, offset: int) -> None:
+    """Every tenth step, but not the same ones: each stretch of ten holds one value of either run."""
+    fall = 0.5 + 1.5 * np.exp(-np.arange(NUM_STEPS) / 500)
+    for run, first, level in (("run1", 0, 1.0), ("same", offset, 1.0), ("half", offset, 1.5)):
+        writer = write_run(run)
+        writer.facts(precision=run, seed=0)
+        writer.points("loss", range(first, NUM_STEPS, 10), level * fall[first::10])
+        writer.commit()
+    assert compare(lite, "run1", "same").quality[1].outcome == "equal"
+    worse = compare(lite, "run1", "half").quality[1]
+    assert worse.outcome == "worse"
+    assert worse.difference is not None
+    assert worse.difference.count == 20
+    assert worse.difference.value == pytest.approx(0.5, abs=0.01)
+
+
+def test_within_a_band_that_hides_everything_nothing_is_equal(lite: Store, write_run: WriteRun) -> None:
+    """Two short trainings fed other batches at the same places, by what was recorded alike: the noise is told."""
+    for run in (0, 1):
+        writer = write_run(f"run{run + 1}")
+        writer.facts(precision=str(run), seed=0)
+        writer.points("loss", range(24), 1 + np.random.default_rng(run).lognormal(0, 1.5, 24))
+        writer.commit()
+    found = member(lite)
+    assert (found.outcome, found.noise) == ("unknown", "paired")
+    assert "hides any difference that matters" in found.reason
+
+
+def test_runs_that_skipped_every_step_have_no_applied_one_to_compare(lite: Store, write_run: WriteRun) -> None:
+    """By applied steps all of theirs lie at one place."""
+    for run in ("run1", "run2"):
+        writer = write_run(run)
+        writer.facts(precision=run, seed=0)
+        writer.points("loss", range(30), np.linspace(2, 1, 30))
+        for step in range(30):
+            writer.skip(step, "single")
+        writer.commit()
+    assert member(lite, align="applied").outcome == "unknown"
+
+
+def test_copies_of_a_run_are_no_repeats(lite: Store, write_run: WriteRun) -> None:
+    """Four runs of one seed that agree to the bit tell nothing of chance: a pair's own scatter does."""
+    base = training(1, 600)
+    for run in ("run1", "run2", "run3", "run4"):
+        write(write_run, run, base)
+    write(write_run, "half", base * (1.01 + 0.02 * np.random.default_rng(2).normal(size=600)), precision="FP16-AMP")
+    found = compare(lite, "run1", "run2", "run3", "run4", "half").quality
+    assert [item.noise for item in found[1:]] == ["paired"] * 4
+    assert [item.outcome for item in found[1:]] == ["equal"] * 4
