@@ -133,6 +133,52 @@ def test_a_preset_becomes_a_rule_that_fires_is_acknowledged_silenced_and_over(
     expect(silences).to_have_count(0)
 
 
+NOTED = """
+window.noted = [];
+window.Notification = class {
+  static permission = "default";
+  static requestPermission = async () => (window.Notification.permission = "granted");
+  constructor(title, options) { window.noted.push({title, ...options}); window.noted.last = this; }
+  close() {}
+};
+"""
+"""A browser without a head shows none: what a page asks it to show is kept."""
+
+
+def test_the_browser_notifies_once_and_an_alert_is_drawn_over_steps_and_time(
+    server: Any, open_page: Open, trainers: Any
+) -> None:
+    """Only where one asked for it; a click leads to the alert's steps, and its band lies on the axis of time too."""
+    ask(server, "POST", "/api/v1/rules/presets", {"ids": [PRESET]})
+    page = open_page(server, "/alerts/channels")
+    page.add_init_script(NOTED)
+    page.reload()
+    live = begin(trainers, server, "noted")
+    go_on(live, 0, 20, bad=frozenset({10}))
+    expect(bell(page, "1 firing")).to_be_visible()
+    assert page.evaluate("noted") == []
+    page.get_by_role("checkbox", name="Notify me here").check()
+    go_on(live, 21, 120)
+    expect(bell(page, "nothing fires")).to_be_visible()
+    go_on(live, 121, 140, bad=frozenset({130}))
+    expect(page.get_by_role("alert").filter(has_text="Critical alert")).to_contain_text("step 130")
+    (shown,) = page.evaluate("noted")
+    assert shown["title"] == "critical: noted-fp16"
+    assert "step 130" in shown["body"]
+    page.evaluate("noted.last.onclick()")
+    expect(page).to_have_url(re.compile(r"/runs/noted\?r=\d+-\d+&alert="))
+    band = page.locator("#panel-scale .shapelayer path, #panel-scale .layer-below path")
+    expect(band.first).to_be_attached()
+    page.keyboard.press("t")
+    expect(page).to_have_url(re.compile("x=time"))
+    expect(page.get_by_test_id("panel-scale")).to_contain_text(re.compile(r"\d\d:\d\d:\d\d"))
+    expect(band.first).to_be_attached()
+    box, chart = band.first.bounding_box(), page.locator("#panel-scale .bglayer").bounding_box()
+    assert box is not None
+    assert chart is not None
+    assert chart["x"] - 2 <= box["x"] <= chart["x"] + chart["width"]
+
+
 def test_rules_are_edited_imported_and_exported_and_secrets_stay_inside(server: Any, open_page: Open) -> None:
     """What is wrong is said at the field; YAML with a problem changes nothing; secrets are never shown again."""
     page = open_page(server, "/alerts/rules/new")
