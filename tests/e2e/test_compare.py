@@ -222,6 +222,7 @@ def test_a_comparison_is_saved_renamed_exported_and_outlives_a_run(
     page.get_by_role("link", name="kept").click()
     expect(page.get_by_test_id("compare-verdict")).to_be_visible()
     expect(page.get_by_test_id("member-C")).to_have_count(0)
+    expect(page.get_by_test_id("gone-runs")).to_contain_text(f"Compared without {HOSTILE}")
     page.get_by_role("button", name="Save changes").click()
     expect(page.get_by_role("button", name="Save changes")).to_have_count(0)
     page.goto(f"{pair.url}/compare")

@@ -82,7 +82,7 @@ export function Comparison({ chosen, saved }: ComparisonProps) {
     return (
       <>
         {bar}
-        <OneRun run={runs[0] ?? ""} />
+        {runs[0] === undefined ? <NoneLeft saved={saved} /> : <OneRun run={runs[0]} />}
       </>
     );
   }
@@ -159,6 +159,7 @@ function Report({ report, chosen, saved, window, layers, onVisible }: ReportProp
           <OutcomeSign outcome={report.outcome} /> {report.sentence}
         </p>
       </header>
+      {saved && <GoneRuns saved={saved} />}
       <Verdicts report={report} />
       <Fairness fairness={report.fairness} members={report.members} />
       <CompareControls report={report} view={view} />
@@ -200,6 +201,30 @@ function DeletedMember({ deleted, others }: { deleted: DeletedRun; others: reado
         </button>
       )}
       <Link to="/compare" className="button">
+        Back to Compare
+      </Link>
+    </EmptyState>
+  );
+}
+
+/** Of what was saved, what is there no more: the others are compared without it. */
+function GoneRuns({ saved }: { saved: SavedComparison }) {
+  const gone = saved.runs.flatMap(({ name, is_deleted }, at) =>
+    is_deleted ? [at === 0 ? `${name} (the baseline)` : name] : [],
+  );
+  if (gone.length === 0) return null;
+  return (
+    <p className="muted gone-runs" data-testid="gone-runs">
+      Compared without {gone.join(", ")}: deleted since this was saved.
+    </p>
+  );
+}
+
+function NoneLeft({ saved }: { saved: SavedComparison | null }) {
+  return (
+    <EmptyState title="All runs of this comparison were deleted">
+      {saved && <p>It held {saved.runs.map(({ name }) => name).join(", ")}.</p>}
+      <Link to="/compare" className="button primary">
         Back to Compare
       </Link>
     </EmptyState>

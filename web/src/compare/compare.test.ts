@@ -60,6 +60,12 @@ describe("the numbers", () => {
     expect(formatChange(-0.0000001)).toBe("< 0.01%");
   });
 
+  it("are never more certain than the verdict", () => {
+    const report = makeReport();
+    report.verdicts = report.verdicts.map((verdict) => ({ ...verdict, outcome: "unknown" }));
+    expect(cell(report, "Final loss")?.mark).toEqual({ sign: "?", word: "cannot be told" });
+  });
+
   it("call a speed another only where its whole interval says so", () => {
     const at = (low: number, value: number, high: number) => {
       const report = makeReport();

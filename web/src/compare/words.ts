@@ -68,7 +68,7 @@ function sideOf({ value, low, high }: Estimate): -1 | 0 | 1 {
 /** Every row that at least one member has something in. */
 export function numberRows(report: CompareReport): Row[] {
   const rows = [
-    ...qualityRows(report.quality, report.options.metric ?? ""),
+    ...qualityRows(report),
     ...costRows(report),
     ...stabilityRows(report.stability),
   ];
@@ -77,15 +77,18 @@ export function numberRows(report: CompareReport): Row[] {
 
 const NOTHING: Cell = { text: MISSING };
 
-function qualityRows(quality: readonly Quality[], metric: string): Row[] {
+function qualityRows({ quality, verdicts, options }: CompareReport): Row[] {
+  /** Never more certain than the verdict, which knows what else the runs differ in. */
+  const outcomeOf = ({ run, outcome }: Quality): Outcome =>
+    verdicts.some((verdict) => verdict.run === run && verdict.outcome === "unknown") ? "unknown" : outcome;
   return [
     {
-      title: `Final ${metric}`,
+      title: `Final ${options.metric ?? ""}`,
       tooltip: "Mean over the last tenth of what both have",
       cells: quality.map((one) => ({
         text: one.final_words || (one.final ? formatLoss(one.final.value) : MISSING),
         detail: one.difference ? differenceWords(one) : undefined,
-        mark: one.difference || one.reason ? OUTCOMES[one.outcome] : undefined,
+        mark: one.difference || one.reason ? OUTCOMES[outcomeOf(one)] : undefined,
         tooltip: one.reason || undefined,
       })),
     },
