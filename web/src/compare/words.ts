@@ -67,11 +67,7 @@ function sideOf({ value, low, high }: Estimate): -1 | 0 | 1 {
 
 /** Every row that at least one member has something in. */
 export function numberRows(report: CompareReport): Row[] {
-  const rows = [
-    ...qualityRows(report),
-    ...costRows(report),
-    ...stabilityRows(report.stability),
-  ];
+  const rows = [...qualityRows(report), ...costRows(report), ...stabilityRows(report.stability)];
   return rows.filter(({ cells }) => cells.some(({ text }) => text !== MISSING));
 }
 
