@@ -133,7 +133,11 @@ CHANGES: list[tuple[str, dict[str, Any], str]] = [
      "2.6k against 1.3k parameters"),
     ("steps", {"series.loss": (range(60), 1.0), "series.input.mean": None, "series.grad.norm": None,
                "series.host.other_load": None}, "60 against 100: the first 60 are compared"),
-    ("code", {"environment.git": {"commit": "fedcba9876543210", "dirty": False}}, "fedcba9876 against 0123456789"),
+    (
+        "code",
+        {"environment.git": {"commit": "fedcba9876543210", "dirty": False}},
+        "fedcba9876 against 0123456789; a change of the training between them would matter",
+    ),
     ("device", {"facts.device": {"type": "cuda", "name": "NVIDIA A100"}}, "NVIDIA A100 against NVIDIA H100"),
     ("versions", {"environment.torch": "2.11.0"}, "torch 2.11.0"),
     ("compiled", {"facts.compiled": True}, "compiled against no; speed and memory are not comparable"),

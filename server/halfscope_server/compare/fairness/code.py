@@ -1,4 +1,8 @@
-"""The version of the code: its commit, and whether it was changed since."""
+"""The version of the code: its commit, and whether it was changed since.
+
+Most commits change nothing that a training does, so another one is told and makes nothing incomparable by itself; runs
+of two commits are no repeats of each other all the same.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from halfscope_server.query.view import RunView
 
 class _Code:
     id, title, order = "code", "Code version", 40
-    confounds: tuple[Confounds, ...] = ("quality", "speed")
+    confounds: tuple[Confounds, ...] = ()
     is_intended = False
     is_configuration = True
 
@@ -24,7 +28,8 @@ class _Code:
         if not one or not two:
             return Finding(state="unknown", text="no checkout was found where the training was started")
         if one != two:
-            return Finding(state="different", text=f"{str(two)[:10]} against {str(one)[:10]}")
+            text = f"{str(two)[:10]} against {str(one)[:10]}; a change of the training between them would matter"
+            return Finding(state="different", text=text)
         dirty = [environment(view, "git", "dirty") for view in (baseline, other)]
         if any(state is None for state in dirty):
             return Finding(state="unknown", text="one commit; whether files were changed is not known")
