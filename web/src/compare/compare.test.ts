@@ -63,7 +63,7 @@ describe("the numbers", () => {
   it("are never more certain than the verdict", () => {
     const report = makeReport();
     const { run = "" } = report.quality[1] ?? {};
-    report.verdicts = [{ run, outcome: "unknown", sentence: "", reasons: [], limits: [] }];
+    report.verdicts = [{ run, outcome: "unknown", sentence: "", from_step: null, layer: "", reasons: [], limits: [] }];
     expect(cell(report, "Final loss")?.mark).toEqual({ sign: "?", word: "cannot be told" });
   });
 
