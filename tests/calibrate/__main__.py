@@ -72,6 +72,7 @@ def main() -> int:
             recordings = Recordings(given.folder or folder / "recordings", store, python)
             _healthy(recordings, max(2, round(NUM_PAIRS * given.share)))
             _bad(recordings, max(1, round(3 * given.share)))
+            _slow(recordings)
             store.close()
         if not given.without_compiler:
             _compiled()
@@ -160,6 +161,14 @@ def _bad(recordings: Recordings, num_seeds: int) -> None:
     for reason, counts in seen.items():
         for name in ("worse", "reason", "layer", "step"):
             _print(f"compare.{reason}.{name}", counts[name], f"of {counts['all']}")
+
+
+def _slow(recordings: Recordings) -> None:
+    """Layers of 64 x 64 on a CPU: FP16 takes 1.5 to 50 times as long, without a doubt. Needs a machine that does nothing
+    else."""
+    speedup = Comparison(recordings.views("tiny_fp32", "tiny_fp16")).cost[1].speedup
+    is_told = speedup is not None and speedup.high is not None and speedup.high < 1 and 1.5 <= 1 / speedup.value <= 50
+    _print("compare.small_layers_are_slower_in_fp16", int(is_told), "of 1")
 
 
 def _compiled() -> None:
