@@ -164,8 +164,7 @@ def _bad(recordings: Recordings, num_seeds: int) -> None:
 
 
 def _slow(recordings: Recordings) -> None:
-    """Layers of 64 x 64 on a CPU: FP16 takes 1.5 to 50 times as long, without a doubt. Needs a machine that does nothing
-    else."""
+    """Layers of 64 x 64 on a CPU: FP16 takes 1.5 to 50 times as long, for certain. Needs a machine that is idle."""
     speedup = Comparison(recordings.views("tiny_fp32", "tiny_fp16")).cost[1].speedup
     is_told = speedup is not None and speedup.high is not None and speedup.high < 1 and 1.5 <= 1 / speedup.value <= 50
     _print("compare.small_layers_are_slower_in_fp16", int(is_told), "of 1")

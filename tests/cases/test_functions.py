@@ -234,8 +234,7 @@ def test_c49_healthy_stages_do_not_diverge_and_others_do_where_it_begins(
 
 
 def test_c50_amp_that_is_not_faster_says_why(recordings: Recordings) -> None:
-    """Layers too small, and no FP16 arithmetic. That the ratio is the oracle's is tried by `make calibrate`, on a machine
-    that does nothing else."""
+    """Layers too small, and no FP16 arithmetic. The oracle's ratio is tried by `make calibrate`, on an idle machine."""
     _, cost = measure(Comparison(recordings.views("tiny_fp32", "tiny_fp16")))
     assert cost.speedup is not None
     assert cost.speedup.low is not None
