@@ -85,9 +85,11 @@ def resampled_medians(values: Floats, seed: int = SEED) -> Floats | None:
     chosen = np.random.default_rng(seed).integers(0, num_blocks, (NUM_RESAMPLES, num_blocks))
     offsets = np.arange(NUM_RESAMPLES)[:, None] * num_blocks
     times = np.bincount((chosen + offsets).ravel(), minlength=NUM_RESAMPLES * num_blocks)
-    below = np.cumsum(times.reshape(NUM_RESAMPLES, num_blocks).astype(np.float32) @ counts.astype(np.float32), axis=1)
+    # Added up before they are drawn: the same whole numbers, of 128 blocks instead of 1,000 resamples.
+    up_to_bin = np.cumsum(counts, axis=1).astype(np.float32)
+    below = times.reshape(NUM_RESAMPLES, num_blocks).astype(np.float32) @ up_to_bin
     half = below[:, -1:] / 2
-    lower, upper = (below < half).sum(axis=1), (below <= half).sum(axis=1)
+    lower, upper = np.count_nonzero(below < half, axis=1), np.count_nonzero(below <= half, axis=1)
     edges = np.searchsorted(bin_of_rank, np.arange(num_bins))
     inside = np.add.reduceat(values[order], edges) / np.diff(np.append(edges, values.size))
     medians: Floats = (inside[lower] + inside[upper]) / 2
