@@ -6,12 +6,11 @@ per id.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from functools import cache
 
 from halfscope_server.alerts.aggregations.base import Aggregation
+from halfscope_server.scanning import found_in
 
 __all__ = ["Aggregation", "aggregations"]
 
@@ -23,14 +22,7 @@ def aggregations() -> Mapping[str, Aggregation]:
     Raises:
         ValueError: two files hold one id.
     """
-    found: dict[str, Aggregation] = {}
-    for module in pkgutil.iter_modules(__path__):
-        item = getattr(importlib.import_module(f"{__name__}.{module.name}"), "AGGREGATION", None)
-        if item is None:
-            continue
-        if item.id in found:
-            raise ValueError(f"aggregation {item.id!r} stands in two files of {__name__}; keep one of them")
-        found[item.id] = item
+    found: dict[str, Aggregation] = found_in(__name__, __path__, "AGGREGATION")
     plain = ("last", "mean", "max", "min", "sum", "rate", "quantile", "change")
     order = {name: at for at, name in enumerate(plain)}
     return dict(sorted(found.items(), key=lambda pair: (order.get(pair[0], len(order)), pair[0])))

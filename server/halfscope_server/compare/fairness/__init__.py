@@ -6,8 +6,6 @@ import plotly. Invariant: what is unknown of one member is never told as the sam
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 from halfscope_server.compare.fairness.base import Check, Finding
 from halfscope_server.compare.types import Agreement, Fairness, FairnessItem
 from halfscope_server.query.view import RunView
+from halfscope_server.scanning import found_in
 
 if TYPE_CHECKING:
     from halfscope_server.compare.comparison import Comparison
@@ -29,14 +28,7 @@ def checks() -> tuple[Check, ...]:
     Raises:
         ValueError: two files hold one id.
     """
-    found: dict[str, Check] = {}
-    for module in pkgutil.iter_modules(__path__):
-        check = getattr(importlib.import_module(f"{__name__}.{module.name}"), "CHECK", None)
-        if check is None:
-            continue
-        if check.id in found:
-            raise ValueError(f"check {check.id!r} stands in two files of {__name__}; keep one of them")
-        found[check.id] = check
+    found: dict[str, Check] = found_in(__name__, __path__, "CHECK")
     return tuple(sorted(found.values(), key=lambda check: (check.order, check.id)))
 
 

@@ -6,13 +6,12 @@ plotly. Invariant: what the baseline does as much as the member is no reason for
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 from typing import TYPE_CHECKING
 
 from halfscope_server.compare.reasons.base import Mechanism
 from halfscope_server.compare.types import Reason
+from halfscope_server.scanning import found_in
 
 if TYPE_CHECKING:
     from halfscope_server.compare.comparison import Comparison
@@ -25,14 +24,7 @@ def mechanisms() -> tuple[Mechanism, ...]:
     Raises:
         ValueError: two files hold one id.
     """
-    found: dict[str, Mechanism] = {}
-    for module in pkgutil.iter_modules(__path__):
-        mechanism = getattr(importlib.import_module(f"{__name__}.{module.name}"), "REASON", None)
-        if mechanism is None:
-            continue
-        if mechanism.id in found:
-            raise ValueError(f"reason {mechanism.id!r} stands in two files of {__name__}; keep one of them")
-        found[mechanism.id] = mechanism
+    found: dict[str, Mechanism] = found_in(__name__, __path__, "REASON")
     return tuple(found[key] for key in sorted(found))
 
 
