@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import plotly.graph_objects as go
 
@@ -54,8 +54,11 @@ class Fill:
         return self.make_table()
 
 
-class Panel(Protocol):
-    """One chart of the run page."""
+S = TypeVar("S", contravariant=True)
+
+
+class Drawn(Protocol[S]):
+    """What a chart has, whatever it is of: a run or several beside each other."""
 
     @property
     def id(self) -> str: ...
@@ -73,21 +76,26 @@ class Panel(Protocol):
     def order(self) -> int: ...
     @property
     def folded_on_phone(self) -> bool: ...
+
+    def available(self, subject: S, /) -> bool:
+        """Whether it has anything to show."""
+
+    def structure(self, subject: S, /) -> Hashable:
+        """What its skeleton depends on; equal structures have equal skeletons."""
+
+    def skeleton(self, subject: S, /) -> go.Figure:
+        """The figure without data, validated by plotly."""
+
+    def fill(self, subject: S, window: Window, /) -> Fill:
+        """The arrays of a window."""
+
+
+class Panel(Drawn[RunView], Protocol):
+    """One chart of the run page."""
+
     @property
     def series(self) -> tuple[str, ...]:
         """Names of the series it draws: the generic panels leave these alone."""
-
-    def available(self, view: RunView) -> bool:
-        """Whether it has anything to show for this run."""
-
-    def structure(self, view: RunView) -> Hashable:
-        """What its skeleton depends on; equal structures have equal skeletons."""
-
-    def skeleton(self, view: RunView) -> go.Figure:
-        """The figure without data, validated by plotly."""
-
-    def fill(self, view: RunView, window: Window) -> Fill:
-        """The arrays of a window."""
 
 
 def escape(text: str) -> str:

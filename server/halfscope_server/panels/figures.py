@@ -8,40 +8,15 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-import plotly.graph_objects as go
-
-from halfscope_server.panels.base import Fill
+from halfscope_server.panels.base import Drawn, Fill
 
 MAX_SKELETONS = 512
 
-S = TypeVar("S", contravariant=True)
+S = TypeVar("S")
 _skeletons: OrderedDict[str, dict[str, Any]] = OrderedDict()
 _lock = threading.Lock()
-
-
-class Drawn(Protocol[S]):
-    """What a panel of anything has."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def section(self) -> str: ...
-    @property
-    def columns(self) -> int: ...
-    @property
-    def height_px(self) -> int: ...
-    @property
-    def order(self) -> int: ...
-    @property
-    def folded_on_phone(self) -> bool: ...
-
-    def structure(self, subject: S, /) -> Hashable: ...
-    def skeleton(self, subject: S, /) -> go.Figure: ...
 
 
 def info(panel: Drawn[Any]) -> dict[str, Any]:

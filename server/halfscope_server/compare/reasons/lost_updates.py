@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from halfscope_server.compare.fairness.base import fact
-from halfscope_server.compare.reasons.base import UPDATES, Mechanism
+from halfscope_server.compare.reasons.base import UPDATES, Mechanism, named
 from halfscope_server.compare.types import LayerDivergence, Reason
-from halfscope_server.query.format import integer, layer_words, plural, share
+from halfscope_server.query.format import integer, layer_words, share
 from halfscope_server.query.view import RunView
 
 if TYPE_CHECKING:
@@ -38,10 +38,7 @@ def find(comparison: Comparison, index: int) -> list[Reason]:
     lost = [layer for layer in numerics.layers if layer.what == "updates" and _lost(layer) > 0]
     if not lost:
         return []
-    first_step = min(layer.first_step for layer in lost if layer.first_step is not None)
-    first = [layer for layer in lost if layer.first_step == first_step]
-    worst = max(first, key=lambda layer: (layer.layer == numerics.first_layer, _lost(layer)))
-    others = f", as {plural(len(lost) - 1, 'other layer')} did" if len(lost) > 1 else ""
+    worst, first_step, others = named(lost, numerics.first_layer, _lost)
     return [
         Reason(
             id="lost_updates",

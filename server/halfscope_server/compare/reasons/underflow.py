@@ -13,9 +13,9 @@ from halfscope.formats import FP16
 from halfscope.sketch import Sketch
 
 from halfscope_server.compare.numerics import side_by_side
-from halfscope_server.compare.reasons.base import UNDERFLOW, Mechanism
+from halfscope_server.compare.reasons.base import UNDERFLOW, Mechanism, named
 from halfscope_server.compare.types import LayerDivergence, Reason
-from halfscope_server.query.format import integer, layer_words, plural, power_of_two, share
+from halfscope_server.query.format import integer, layer_words, power_of_two, share
 from halfscope_server.query.underflow import run_underflow
 
 if TYPE_CHECKING:
@@ -35,10 +35,7 @@ def find(comparison: Comparison, index: int) -> list[Reason]:
     lost = [layer for layer in numerics.layers if layer.what == "zeros" and _lost(layer) > 0]
     if not lost:
         return []
-    first_step = min(layer.first_step for layer in lost if layer.first_step is not None)
-    first = [layer for layer in lost if layer.first_step == first_step]
-    worst = max(first, key=lambda layer: (layer.layer == numerics.first_layer, _lost(layer)))
-    others = f", as {plural(len(lost) - 1, 'other layer')} did" if len(lost) > 1 else ""
+    worst, first_step, others = named(lost, numerics.first_layer, _lost)
     scale = _scale(comparison, index)
     is_measured = worst.would_flush_share is not None
     return [
