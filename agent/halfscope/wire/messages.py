@@ -2,8 +2,8 @@
 
 Two families share this file because a batch on the wire is a run of journal records, forwarded unread:
 
-- *records* (`Start`, `Declare`, `Layers`, `Points`, `Sketches`, `Event`, `Facts`, `Lost`, `End`) are written by the
-  agent into its journal, one msgpack value each, and decoded by the server;
+- *records* (`Start`, `Declare`, `Layers`, `Points`, `Sketches`, `Slices`, `Event`, `Facts`, `Lost`, `End`) are written
+  by the agent into its journal, one msgpack value each, and decoded by the server;
 - *frames* (`Hello`, `Batch`, `Live`, `Bye` from the agent; `Welcome`, `Ack`, `Gone`, `Refuse`, `Command` from the
   server) travel over a websocket or inside `POST /api/v1/ingest`.
 
@@ -38,7 +38,8 @@ class Series(msgspec.Struct, frozen=True, array_like=True):
     """How to draw and aggregate: `gauge` (a value per step), `state` (holds until it changes), `flag` (0 or 1),
     `counter` (grows)."""
     reduction: str = "last"
-    """How values of one step combine over ranks: `last`, `mean`, `sum`, `min`, `max`."""
+    """How values of one step combine over ranks: `last`, `mean`, `sum`, `min`, `max`, `norm` (root of the sum of
+    squares)."""
     labels: dict[str, str] = {}
     """What tells apart series of one name: `optimizer`, `layer`, `group`, `source`."""
 
@@ -63,6 +64,10 @@ class Layer(msgspec.Struct, frozen=True, array_like=True):
     shape: list[int] = []
     dtype: str = ""
     """Of the parameter: `float32`."""
+    part: str = ""
+    """Which part of the tensor this stream's sketches are of. Empty: all of it. Else its place in the mesh dimensions
+    that cut it, `tensor:0/2 data:3/4`. `shape` is the whole tensor's. Over ranks sketches of different parts add up;
+    of one part, one rank's count."""
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
@@ -139,6 +144,28 @@ class Sketches(msgspec.Struct, frozen=True, array_like=True, tag="sketches"):
     sampled elements whose gradient was finite and not zero (docs/numerics.md)."""
 
 
+class Slices(msgspec.Struct, frozen=True, array_like=True, tag="slices"):
+    """A few elements of a bucket's gradients, on the same places on every rank: before its reduction and after it. The
+    server has those of all ranks, so it knows what the reduction should have given (docs/ranks.md)."""
+
+    step: int
+    time_us: int
+    bucket: int
+    """Number of the bucket, from 0, in the order in which the reducer hands them out."""
+    lids: bytes
+    """uint32 little-endian, one per layer in the bucket."""
+    counts: bytes
+    """uint32 per layer: how many elements of it follow."""
+    local: bytes
+    """float32, layer after layer: this rank's own gradient, scaled as the backward left it."""
+    reduced: bytes
+    """float32, the same elements after the reduction."""
+    divisor: float = 1.0
+    """What the reduction divides the sum by."""
+    ranks: list[int] = []
+    """Global ranks that took part; empty: all of the run."""
+
+
 class Event(msgspec.Struct, frozen=True, array_like=True, tag="event"):
     """Something that happened at a step."""
 
@@ -186,7 +213,7 @@ class End(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     message: str = ""
 
 
-Record = Start | Declare | Layers | Points | Sketches | Event | Facts | Lost | End
+Record = Start | Declare | Layers | Points | Sketches | Slices | Event | Facts | Lost | End
 
 
 class StreamInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -202,6 +229,10 @@ class StreamInfo(msgspec.Struct, frozen=True, array_like=True):
     started_us: int = 0
     forked_from: str = ""
     """The stream this journal was copied from, when a copy went its own way."""
+    local_rank: int = 0
+    """Number of the process on its node."""
+    mesh: dict[str, list[int]] = {}
+    """Place in the device mesh: dimension to [position, size], `{"data": [3, 4], "tensor": [0, 2]}`."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):

@@ -23,6 +23,8 @@ WINDOW_BYTES = 4 * 1024 * 1024
 MAX_STREAMS = 4096
 """Streams of one connection: one sender ships those of a node."""
 MAX_RANK = 2**31 - 1
+MAX_DIMENSIONS = 16
+"""Of a device mesh."""
 MAX_TIME_US = 2**56
 MAX_TEXT = 255
 
@@ -139,18 +141,22 @@ def _refused_info(hello: Hello) -> Refuse | None:
     info = hello.info
     numbers_are_fine = (
         0 <= info.rank <= MAX_RANK
+        and 0 <= info.local_rank <= MAX_RANK
         and 1 <= info.world_size <= MAX_RANK
         and 0 <= info.attempt <= MAX_RANK
         and 0 <= info.pid <= MAX_TIME_US
         and 0 <= info.started_us <= MAX_TIME_US
         and 0 <= hello.first_seq <= MAX_TIME_US
+        and all(len(place) == 2 and 0 <= place[0] < place[1] <= MAX_RANK for place in info.mesh.values())
     )
-    texts_are_fine = all(len(text) <= MAX_TEXT and "\x00" not in text for text in (info.host, info.forked_from))
-    if numbers_are_fine and texts_are_fine:
+    texts_are_fine = all(
+        len(text) <= MAX_TEXT and "\x00" not in text for text in (info.host, info.forked_from, *info.mesh)
+    )
+    if numbers_are_fine and texts_are_fine and len(info.mesh) <= MAX_DIMENSIONS:
         return None
     return Refuse(
         "bad_batch",
-        "a greeting with a rank, attempt, time or host outside of what these can be",
+        "a greeting with a rank, place in the mesh, attempt, time or host outside of what these can be",
         hello.run_id,
         hello.stream,
     )

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from halfscope.wire.messages import Batch, Gone, Refuse
 
-from halfscope_server.store import cursors, events, layers, managing, plain, runs, schema
+from halfscope_server.store import bucket_slices, cursors, events, layers, managing, plain, runs, schema
 from halfscope_server.store.checks import BadBatch
 from halfscope_server.store.cursors import Advance, Key, StreamState
 from halfscope_server.store.engine import Database
@@ -288,7 +288,8 @@ def _advance(plan: _Plan) -> Advance:
 
 
 def _write_rows(connection: sa.Connection, moved: Sequence[_Plan], now_us: int) -> None:
-    """Everything but the cursors. All take the tables in one order: stream, run, series, layer, segment, event."""
+    """Everything but the cursors. All take the tables in one order: stream, run, series, layer, bucket_slice, segment,
+    event."""
     by_run: dict[str, list[runs.Brought]] = {}
     for plan in moved:
         brought = runs.Brought(state=plan.state, decoded=plan.decoded, ended=plan.ended[0])
@@ -296,6 +297,9 @@ def _write_rows(connection: sa.Connection, moved: Sequence[_Plan], now_us: int) 
     event_rows = runs.apply(connection, by_run, now_us=now_us)
     _series_rows(connection, moved)
     layers.insert(connection, [(plan.state, decoded) for plan in moved for decoded in plan.decoded if decoded.layers])
+    bucket_slices.insert(
+        connection, [(plan.state, *found) for plan in moved for d in plan.decoded for found in d.slices]
+    )
     segments = [
         {
             "run_id": plan.state.run_id,

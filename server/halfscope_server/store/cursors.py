@@ -17,7 +17,7 @@ from halfscope.wire.messages import GENESIS_DIGEST, Hello
 from sqlalchemy.dialects import postgresql, sqlite
 
 from halfscope_server.store import schema
-from halfscope_server.store.plain import text
+from halfscope_server.store.plain import pack, text
 from halfscope_server.store.types import SERVER_STREAM
 
 Key = tuple[str, str]
@@ -186,6 +186,8 @@ def grant(connection: sa.Connection, hello: Hello, *, now_us: int) -> StreamStat
                 pid=info.pid,
                 started_us=info.started_us,
                 forked_from=text(info.forked_from, 64),
+                local_rank=info.local_rank,
+                mesh=pack(info.mesh) if info.mesh else None,
                 epoch=1,
                 next=hello.first_seq,
                 digest=GENESIS_DIGEST,

@@ -36,7 +36,15 @@ def insert(connection: sa.Connection, brought: Sequence[tuple[StreamState, Decod
                 "dtype": declared.dtype,
                 "shape": plain.pack(declared.shape),
             }
-            lids.append({"run_id": state.run_id, "stream": state.stream, "lid": lid, "layer_id": layer_id})
+            lids.append(
+                {
+                    "run_id": state.run_id,
+                    "stream": state.stream,
+                    "lid": lid,
+                    "layer_id": layer_id,
+                    "part": declared.part,
+                }
+            )
     if not rows:
         return
     statement = (sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert)(layer)
@@ -69,6 +77,19 @@ def ids(connection: sa.Connection, run_id: str) -> tuple[int, ...]:
         sa.select(layer.c.layer_id).where(layer.c.run_id == run_id).order_by(layer.c.place, layer.c.name)
     )
     return tuple(rows.scalars())
+
+
+def parts(connection: sa.Connection, run_id: str) -> dict[str, dict[int, str]]:
+    """layer_id -> which part of it, of each stream that has not all of it. Streams of one part hold the same."""
+    rows = connection.execute(
+        sa.select(stream_layer.c.stream, stream_layer.c.layer_id, stream_layer.c.part).where(
+            stream_layer.c.run_id == run_id, stream_layer.c.part != ""
+        )
+    ).all()
+    found: dict[str, dict[int, str]] = {}
+    for stream, layer_id, part in rows:
+        found.setdefault(stream, {})[layer_id] = part
+    return found
 
 
 def by_stream(connection: sa.Connection, run_id: str) -> dict[str, dict[int, int]]:

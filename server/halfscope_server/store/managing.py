@@ -25,6 +25,7 @@ _TABLES_OF_A_RUN = (
     schema.stream_series,
     schema.layer,
     schema.stream_layer,
+    schema.bucket_slice,
     schema.segment,
     schema.chunk,
     schema.series_chunk,

@@ -298,4 +298,6 @@ def _stream(row: sa.Row[Any]) -> StreamRow:
         digest=bytes(row.digest),
         seen_us=row.seen_us,
         ended=row.ended,
+        local_rank=row.local_rank,
+        mesh={name: (place[0], place[1]) for name, place in plain.unpack(row.mesh or plain.pack({})).items()},
     )

@@ -30,6 +30,7 @@ from halfscope.wire.messages import (
     Record,
     Series,
     Sketches,
+    Slices,
     Start,
 )
 
@@ -42,7 +43,7 @@ from halfscope_server.store.checks import (
     check_kind,
     check_number,
 )
-from halfscope_server.store.sketch_records import check_layer, check_sketches, layer_id
+from halfscope_server.store.sketch_records import check_layer, check_sketches, check_slices, layer_id
 
 MAX_RECORDS = 65_536
 """Records of one batch: a body of millions of empty records would hold up everybody's acks."""
@@ -69,6 +70,8 @@ class Decoded:
     """lid -> (layer_id, declaration) of layers that are new to the stream."""
     points: list[Points] = field(default_factory=list)
     sketches: list[Sketches] = field(default_factory=list)
+    slices: list[tuple[Slices, list[int]]] = field(default_factory=list)
+    """With the ids of their layers."""
     events: list[tuple[int, Event]] = field(default_factory=list)
     facts: list[Facts] = field(default_factory=list)
     lost: list[tuple[int, Lost]] = field(default_factory=list)
@@ -167,6 +170,9 @@ def _take(decoded: Decoded, record: Record, seq: int, known: _Known) -> None:
         case Sketches():
             decoded.num_sketches += check_sketches(record, known.lids)
             decoded.sketches.append(record)
+            decoded.saw_steps(record.step, record.step)
+        case Slices():
+            decoded.slices.append((record, check_slices(record, known.lids)))
             decoded.saw_steps(record.step, record.step)
         case Event():
             _check_event(record)

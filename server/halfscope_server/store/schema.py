@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "r0004"
+REVISION = "r0005"
 """The newest migration; a database that says so needs no Alembic run (importing Alembic costs 0.3 s)."""
 
 metadata = MetaData()
@@ -84,6 +84,9 @@ stream = Table(
     Column("pid", BigInteger, nullable=False),
     Column("started_us", BigInteger, nullable=False),
     Column("forked_from", Text, nullable=False),
+    Column("local_rank", Integer, nullable=False, server_default=text("0")),
+    # Dimension -> [position, size]; NULL: in no mesh.
+    Column("mesh", LargeBinary),
     # The cursor: fencing token, first seq not taken yet, digest chain just before it.
     Column("epoch", Integer, nullable=False),
     Column("next", BigInteger, nullable=False),
@@ -150,6 +153,22 @@ stream_layer = Table(
     _stream_id(),
     Column("lid", Integer, primary_key=True, autoincrement=False),
     Column("layer_id", BigInteger, nullable=False),
+    # Which part of the tensor this stream has; empty: all of it.
+    Column("part", Text, nullable=False, server_default=text("''")),
+)
+
+# Some elements of a bucket's gradients before and after its reduction, from each rank: what tells the error of the
+# reduction. One row per `Slices` record.
+bucket_slice = Table(
+    "bucket_slice",
+    metadata,
+    _run_id(),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    Column("bucket", Integer, primary_key=True, autoincrement=False),
+    _stream_id(),
+    Column("time_us", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
 )
 
 segment = Table(

@@ -1,4 +1,4 @@
-"""`Layers` and `Sketches` records checked: declarations known, columns of one length, counts that add up.
+"""`Layers`, `Sketches` and `Slices` records checked: declarations known, columns of one length, counts that add up.
 
 Owns every check on what an agent says of its layers. Must not import the tables. Invariant: a record that passes can be
 unfolded into cells, packed into tiles and read back without a further check, and unfolding it takes bounded memory.
@@ -7,12 +7,12 @@ unfolded into cells, packed into tiles and read back without a further check, an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
-from halfscope.wire.messages import Layer, Sketches
+from halfscope.wire.messages import Layer, Sketches, Slices
 
 from halfscope_server.store.checks import (
     MAX_NAME_CHARS,
@@ -28,6 +28,10 @@ MAX_LAYERS = 65_536
 MAX_RECORD_LAYERS = 512
 """Layers of one record: what is unfolded at once is at most so many times MAX_BINS counts."""
 MAX_DIMENSIONS = 32
+MAX_BUCKET = 65_535
+MAX_SLICE_LAYERS = 4096
+"""Layers of one record of slices."""
+MAX_RANKS = 65_536
 MAX_BINS = 2400
 MAX_EXPONENT = 1100
 """Magnitude of a bin's exponent; float64 reaches from -1074 to 1023."""
@@ -49,10 +53,50 @@ def check_layer(declared: Layer) -> None:
     if not 0 < len(declared.name) <= MAX_NAME_CHARS or "\x00" in declared.name:
         raise BadBatch(f"a layer name that is empty, holds NUL or is longer than {MAX_NAME_CHARS} characters")
     check_kind(f"the dtype of layer {declared.name!r}", declared.dtype)
+    if len(declared.part) > MAX_NAME_CHARS or "\x00" in declared.part:
+        raise BadBatch(
+            f"a part of layer {declared.name!r} that holds NUL or is longer than {MAX_NAME_CHARS} characters"
+        )
     if len(declared.shape) > MAX_DIMENSIONS:
         raise BadBatch(f"layer {declared.name!r} has {len(declared.shape)} dimensions; expected up to {MAX_DIMENSIONS}")
     for size in declared.shape:
         check_number(f"a dimension of layer {declared.name!r}", size, MAX_COUNT)
+
+
+def check_slices(record: Slices, known: Mapping[int, int]) -> list[int]:
+    """Check a record of slices.
+
+    Args:
+        record: as decoded.
+        known: lid -> layer_id of the layers that the stream has declared.
+
+    Returns:
+        The ids of its layers.
+
+    Raises:
+        BadBatch: it cannot be kept.
+    """
+    check_number("step", record.step, MAX_STEP)
+    check_number("time_us", record.time_us, MAX_TIME_US)
+    check_number("a bucket's number", record.bucket, MAX_BUCKET)
+    num_layers, rest = divmod(len(record.lids), 4)
+    if rest or not 1 <= num_layers <= MAX_SLICE_LAYERS or len(record.counts) != len(record.lids):
+        raise BadBatch(
+            f"slices with {len(record.lids)} bytes of layers and {len(record.counts)} of counts; "
+            f"expected 4 in both for each of 1 to {MAX_SLICE_LAYERS} layers"
+        )
+    num_elements = int(np.frombuffer(record.counts, "<u4").sum(dtype=np.int64))
+    if not len(record.local) == len(record.reduced) == 4 * num_elements:
+        raise BadBatch(
+            f"slices with {len(record.local)} and {len(record.reduced)} bytes; expected {4 * num_elements} in both"
+        )
+    lids = np.frombuffer(record.lids, "<u4").tolist()
+    unknown = next((lid for lid in lids if lid not in known), None)
+    if unknown is not None:
+        raise BadBatch(f"slices of layer {unknown}, which the stream has not declared")
+    if len(record.ranks) > MAX_RANKS:
+        raise BadBatch(f"slices of a group of {len(record.ranks)} ranks; expected up to {MAX_RANKS}")
+    return [known[lid] for lid in lids]
 
 
 def check_sketches(record: Sketches, known: Container[int]) -> int:

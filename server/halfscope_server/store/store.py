@@ -15,6 +15,7 @@ from halfscope.wire.messages import Batch, Bye, Gone, Hello, Welcome
 
 from halfscope_server.errors import Unavailable
 from halfscope_server.store import (
+    bucket_slices,
     compactor,
     contact,
     cursors,
@@ -27,6 +28,7 @@ from halfscope_server.store import (
     schema,
 )
 from halfscope_server.store.alerting import AlertStore
+from halfscope_server.store.bucket_slices import BucketSlice
 from halfscope_server.store.cells import COUNTS, FLOATS
 from halfscope_server.store.committer import Committer
 from halfscope_server.store.comparing import ComparisonStore
@@ -291,6 +293,26 @@ class Store:
         """The layers of a run, in the order of registration."""
         with self._reading() as connection:
             return layers.select(connection, run_id)
+
+    def layer_parts(self, run_id: str) -> dict[str, dict[int, str]]:
+        """layer_id -> which part of it, of each stream that has not all of it. Streams of one part hold the same."""
+        with self._reading() as connection:
+            return layers.parts(connection, run_id)
+
+    def slices(
+        self,
+        run_id: str,
+        *,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        attempt: int | None = None,
+        limit: int = 100_000,
+    ) -> list[BucketSlice]:
+        """Slices of buckets of some steps, both inclusive, ordered by (attempt, step, bucket, rank, stream)."""
+        with self._reading() as connection:
+            return bucket_slices.select(
+                connection, run_id, first_step=first_step, last_step=last_step, attempt=attempt, limit=limit
+            )
 
     def count_frames(self, run_id: str, *, of: str = "grad") -> int:
         """How many sketched steps there are, over all attempts and ranks."""

@@ -71,6 +71,9 @@ class StreamRow:
     digest: bytes
     seen_us: int
     ended: str
+    local_rank: int = 0
+    mesh: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Dimension to (position, size)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ from halfscope.wire.messages import (
     Series,
     ServerFrame,
     Sketches,
+    Slices,
     Start,
     StreamInfo,
     Welcome,
@@ -71,7 +72,7 @@ RECORDS: dict[str, Record] = {
     "layers": Layers(
         layers=[
             Layer(lid=0, name="block.3.mlp.fc2.weight", shape=[4, 2], dtype="float32"),
-            Layer(lid=1, name="head.bias", shape=[], dtype="bfloat16"),
+            Layer(lid=1, name="head.bias", shape=[], dtype="bfloat16", part="data:1/4"),
         ]
     ),
     "sketches": Sketches(
@@ -89,6 +90,17 @@ RECORDS: dict[str, Record] = {
         bins=struct.pack("<4H", 3, 0, 2, 1),
         width=2,
         of="grad",
+    ),
+    "slices": Slices(
+        step=7,
+        time_us=1_700_000_000_000_700,
+        bucket=2,
+        lids=struct.pack("<2I", 0, 3),
+        counts=struct.pack("<2I", 1, 2),
+        local=struct.pack("<3f", 1.0, float("inf"), -0.0),
+        reduced=struct.pack("<3f", 0.5, float("nan"), 2.0**-149),
+        divisor=4.0,
+        ranks=[0, 1, 2, 3],
     ),
     "event": Event(
         kind="skip",
@@ -108,7 +120,15 @@ AGENT_FRAMES: dict[str, AgentFrame] = {
         run_id=RUN,
         stream=STREAM,
         info=StreamInfo(
-            rank=1, world_size=8, attempt=2, host="node", pid=4242, started_us=13, forked_from="aabbccddeeff0011"
+            rank=1,
+            world_size=8,
+            attempt=2,
+            host="node",
+            pid=4242,
+            started_us=13,
+            forked_from="aabbccddeeff0011",
+            local_rank=1,
+            mesh={"data": [1, 4], "tensor": [0, 2]},
         ),
         versions=[1],
         first_seq=14,

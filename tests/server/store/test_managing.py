@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sa
-from halfscope.wire.messages import Event
+from halfscope.wire.messages import Event, Slices
 from halfscope_server.store import schema
 from halfscope_server.store.store import Store
 from halfscope_server.store.types import TokenRow
@@ -15,6 +15,8 @@ from halfscope_server.store.types import TokenRow
 from tests.helpers.alerts import FIRING, MUTED, NOTICE
 
 Make = Callable[..., Any]
+
+SLICES = Slices(step=1, time_us=1, bucket=0, lids=bytes(4), counts=bytes(4), local=b"", reduced=b"")
 
 
 def test_rename_and_tag(store: Store, begun: Make) -> None:
@@ -36,7 +38,7 @@ def test_deleting_leaves_only_the_name(
     sender, other = begun(run_id="doomed"), begun(run_id="other")
     for one in (sender, other):
         sketches = make_sketches(1, {0: make_cell([0.5, 2.0])})
-        batch = one.batch(make_points([1], {0: [1]}), Event("skip", 1, 1), make_layers("weight"), sketches)
+        batch = one.batch(make_points([1], {0: [1]}), Event("skip", 1, 1), make_layers("weight"), sketches, SLICES)
         assert not store.commit([batch], now_us=2).refused
     store.compact(now_us=10**15, budget_s=60)
     for one in (sender, other):
