@@ -53,7 +53,9 @@ def _cost(comparison: Comparison, at: int, paces: list[Pace], unit: str, fairnes
     exact = exact if isinstance(exact, Mapping) else {}
     return Cost(
         run=view.run_id,
-        throughput=view.memo(("throughput", unit), lambda: resampling.median(own.rates[unit], _draw(view, own, unit))),
+        throughput=view.memo(
+            ("throughput", unit), lambda: resampling.median(own.rates[unit], _resampled(view, own, unit))
+        ),
         throughput_unit=unit,
         speedup=speedup,
         step_s=view.memo("step_s", lambda: resampling.median(own.step_s)),
@@ -76,22 +78,17 @@ def _speedup(comparison: Comparison, at: int, paces: list[Pace], unit: str) -> E
     spread = _between_runs(comparison, paces, unit)
     key = ("speedup", unit, spread)
     rates, baseline = paces[at].rates[unit], paces[0].rates[unit]
-    draws = [_draw(comparison.views[k], paces[k], unit) for k in (at, 0)]
 
     def estimate() -> Estimate | None:
-        return resampling.ratio(rates, baseline, extra_log=spread, draw=draws[0], baseline_draw=draws[1])
+        own, other = (_resampled(comparison.views[k], paces[k], unit) for k in (at, 0))
+        return resampling.ratio(rates, baseline, extra_log=spread, resampled=own, baseline_resampled=other)
 
     return comparison.memo_pair(at, key, estimate)
 
 
-def _draw(view: RunView, own: Pace, unit: str) -> resampling.Draw:
+def _resampled(view: RunView, own: Pace, unit: str) -> Floats | None:
     """Resampled medians of a run's throughput: drawn once for all that it is compared with."""
-
-    def draw(seed: int) -> Floats | None:
-        key = ("resampled throughput", unit, seed)
-        return view.memo(key, lambda: resampling.resampled_medians(own.rates[unit], seed))
-
-    return draw
+    return view.memo(("resampled throughput", unit), lambda: resampling.resampled_medians(own.rates[unit]))
 
 
 def _between_runs(comparison: Comparison, paces: list[Pace], unit: str) -> float:

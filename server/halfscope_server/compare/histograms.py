@@ -24,6 +24,7 @@ Floats = NDArray[np.float64]
 
 SKETCHES_AT_ONCE = 100_000
 """Read at once, some 30 MB of each run."""
+MAX_KEPT_SKETCHES = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,8 +72,8 @@ def nothing() -> Ends:
 
 def _ends(pairs: Pairs, above: Floats, part: slice) -> Ends:
     rows, baseline_rows, limit = pairs.rows[pairs.tail], pairs.baseline_rows[pairs.tail], above[part]
-    one = read(pairs.baseline, pairs.baseline_frames, pairs.baseline_columns[part], baseline_rows)
-    two = read(pairs.member, pairs.frames, pairs.columns[part], rows)
+    one = _kept(pairs.baseline, pairs.baseline_frames, pairs.baseline_columns[part], baseline_rows)
+    two = _kept(pairs.member, pairs.frames, pairs.columns[part], rows)
     half = rows.size // 2
     noise = [distance_bits(run[:half].merged(0), run[half:].merged(0), limit) for run in (one, two)]
     unknown = np.full(one.shape[1:], np.nan)
@@ -117,6 +118,14 @@ def frame_by_frame(pairs: Pairs, layers: Ints, above: Floats) -> tuple[Floats, F
     if not found:
         return np.empty((0, layers.size)), np.zeros(layers.size)
     return np.concatenate(found), _usual(np.concatenate(own))
+
+
+def _kept(view: RunView, frames: RunFrames, columns: Ints, rows: Ints) -> Sketch:
+    """As `read`, and few of them are kept for the next that the run is compared with."""
+    if rows.size * columns.size > MAX_KEPT_SKETCHES:
+        return read(view, frames, columns, rows)
+    key = ("sketches", columns.tobytes(), rows.tobytes())
+    return frames.memo.get(key, lambda: read(view, frames, columns, rows))
 
 
 def read(view: RunView, frames: RunFrames, columns: Ints, rows: Ints) -> Sketch:

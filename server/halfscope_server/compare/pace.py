@@ -121,6 +121,8 @@ def _stretches(span: Span) -> list[tuple[int, int]]:
 def _over_ranks(points: Points, reduction: str) -> tuple[Ints, Floats]:
     if not points.step.size:
         return points.step, points.value
+    if (np.diff(points.step) > 0).all():  # of one rank, mostly
+        return points.step, points.value
     order = np.lexsort((points.rank, points.step))
     step, value = points.step[order], points.value[order]
     starts = np.flatnonzero(np.diff(step, prepend=step[0] - 1))

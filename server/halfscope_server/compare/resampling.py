@@ -7,7 +7,7 @@ the same values give the same interval.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from halfscope_server.compare.noise import INTERVAL_SHARE, t_quantile
 from halfscope_server.compare.types import Estimate
 
 Floats = NDArray[np.float64]
-Draw = Callable[[int], "Floats | None"]
 
 NUM_RESAMPLES = 1000
 MIN_BLOCKS, MAX_BLOCKS = 8, 128
@@ -27,16 +26,16 @@ HIGH = 0.5 + INTERVAL_SHARE / 2
 SEED = 0
 
 
-def median(values: Floats, draw: Draw | None = None) -> Estimate | None:
+def median(values: Floats, resampled: Floats | None = None) -> Estimate | None:
     """The median of values in their order of time; None: there is none.
 
     Args:
-        draw: gives `resampled_medians` of them by seed, where they are kept.
+        resampled: their `resampled_medians`, where they are known.
     """
     if not values.size:
         return None
     middle = float(np.median(values))
-    resampled = draw(SEED) if draw is not None else resampled_medians(values)
+    resampled = resampled_medians(values) if resampled is None else resampled
     if resampled is None:
         return Estimate(value=middle, count=values.size)
     low, high = _interval(np.log(resampled), np.log(middle), _num_blocks(values)) if middle > 0 else (None, None)
@@ -48,52 +47,65 @@ def ratio(
     baseline: Floats,
     *,
     extra_log: float = 0.0,
-    draw: Draw | None = None,
-    baseline_draw: Draw | None = None,
+    resampled: Floats | None = None,
+    baseline_resampled: Floats | None = None,
 ) -> Estimate | None:
     """Median over median, both of positive values.
 
     Args:
-        draw, baseline_draw: as of `median`.
+        resampled, baseline_resampled: as of `median`.
         extra_log: half width of what else is uncertain, as a difference of logarithms.
     """
     if not values.size or not baseline.size or not np.median(baseline) > 0 or not np.median(values) > 0:
         return None
     middle = float(np.median(values) / np.median(baseline))
     count = min(values.size, baseline.size)
-    own = draw(SEED) if draw is not None else resampled_medians(values)
-    other = baseline_draw(SEED + 1) if baseline_draw is not None else resampled_medians(baseline, SEED + 1)
+    own = resampled_medians(values) if resampled is None else resampled
+    other = resampled_medians(baseline) if baseline_resampled is None else baseline_resampled
     if own is None or other is None:
         return Estimate(value=middle, count=count)
     num_blocks = min(_num_blocks(values), _num_blocks(baseline))
-    low, high = _interval(np.log(own) - np.log(other), np.log(middle), num_blocks, extra_log)
+    # Both were drawn alike: beside the next resample of the other each stands by itself.
+    low, high = _interval(np.log(own) - np.log(np.roll(other, 1)), np.log(middle), num_blocks, extra_log)
     return Estimate(value=middle, low=low, high=high, count=count)
 
 
-def resampled_medians(values: Floats, seed: int = SEED) -> Floats | None:
+def resampled_medians(values: Floats) -> Floats | None:
     """[R] medians of as many resamples; None: too few values for blocks."""
     num_blocks = _num_blocks(values)
     if not num_blocks:
         return None
-    order = np.argsort(values, kind="stable")
     num_bins = min(NUM_BINS, values.size)
     bin_of_rank = np.arange(values.size) * num_bins // values.size
+    order = np.argsort(values)
     bins = np.empty(values.size, np.int64)
     bins[order] = bin_of_rank
     block = np.arange(values.size) * num_blocks // values.size
     counts = np.bincount(block * num_bins + bins, minlength=num_blocks * num_bins).reshape(num_blocks, num_bins)
-    chosen = np.random.default_rng(seed).integers(0, num_blocks, (NUM_RESAMPLES, num_blocks))
-    offsets = np.arange(NUM_RESAMPLES)[:, None] * num_blocks
-    times = np.bincount((chosen + offsets).ravel(), minlength=NUM_RESAMPLES * num_blocks)
     # Added up before they are drawn: the same whole numbers, of 128 blocks instead of 1,000 resamples.
     up_to_bin = np.cumsum(counts, axis=1).astype(np.float32)
-    below = times.reshape(NUM_RESAMPLES, num_blocks).astype(np.float32) @ up_to_bin
-    half = below[:, -1:] / 2
-    lower, upper = np.count_nonzero(below < half, axis=1), np.count_nonzero(below <= half, axis=1)
-    edges = np.searchsorted(bin_of_rank, np.arange(num_bins))
-    inside = np.add.reduceat(values[order], edges) / np.diff(np.append(edges, values.size))
+    times = _times_drawn(num_blocks)
+    half = (times @ up_to_bin[:, -1:]) / 2
+    # Medians lie near the middle: the other bins are only looked at where one does not.
+    low, high = num_bins // 4, num_bins - num_bins // 4
+    edges = times @ up_to_bin[:, [low, high - 1]]
+    if (edges[:, :1] >= half).any() or (edges[:, 1:] <= half).any():
+        low, high = 0, num_bins
+    below = times @ up_to_bin[:, low:high]
+    lower, upper = np.count_nonzero(below < half, axis=1) + low, np.count_nonzero(below <= half, axis=1) + low
+    starts = np.searchsorted(bin_of_rank, np.arange(num_bins))
+    inside = np.add.reduceat(values[order], starts) / np.diff(np.append(starts, values.size))
     medians: Floats = (inside[lower] + inside[upper]) / 2
     return medians
+
+
+@lru_cache(maxsize=16)
+def _times_drawn(num_blocks: int) -> NDArray[np.float32]:
+    """[R, blocks] how often each block is in each resample."""
+    chosen = np.random.default_rng(SEED).integers(0, num_blocks, (NUM_RESAMPLES, num_blocks))
+    offsets = np.arange(NUM_RESAMPLES)[:, None] * num_blocks
+    times = np.bincount((chosen + offsets).ravel(), minlength=NUM_RESAMPLES * num_blocks)
+    return times.reshape(NUM_RESAMPLES, num_blocks).astype(np.float32)
 
 
 def _num_blocks(values: Floats) -> int:
