@@ -38,13 +38,16 @@ def measure(comparison: Comparison) -> list[Cost]:
     views, fairness = comparison.views, comparison.fairness
     paces = [pace(view) for view in views]
     unit = unit_of(paces)
-    return [_cost(comparison, at, paces, unit, fairness) for at in range(len(views))]
+    spread = _between_runs(comparison, paces, unit)
+    speedups = [None, *(_speedup(comparison, at, paces, unit, spread) for at in range(1, len(views)))]
+    return [_cost(comparison, at, paces, unit, speedup, fairness) for at, speedup in enumerate(speedups)]
 
 
-def _cost(comparison: Comparison, at: int, paces: list[Pace], unit: str, fairness: Fairness) -> Cost:
+def _cost(
+    comparison: Comparison, at: int, paces: list[Pace], unit: str, speedup: Estimate | None, fairness: Fairness
+) -> Cost:
     view, baseline = comparison.views[at], comparison.views[0]
     own = paces[at]
-    speedup = _speedup(comparison, at, paces, unit) if at else None
     peak, memory_of = _peak(view)
     baseline_peak, baseline_of = _peak(baseline)
     comparable = at > 0 and memory_of == baseline_of and len(view.ranks) == len(baseline.ranks)
@@ -74,8 +77,7 @@ def _cost(comparison: Comparison, at: int, paces: list[Pace], unit: str, fairnes
     )
 
 
-def _speedup(comparison: Comparison, at: int, paces: list[Pace], unit: str) -> Estimate | None:
-    spread = _between_runs(comparison, paces, unit)
+def _speedup(comparison: Comparison, at: int, paces: list[Pace], unit: str, spread: float) -> Estimate | None:
     key = ("speedup", unit, spread)
     rates, baseline = paces[at].rates[unit], paces[0].rates[unit]
 

@@ -56,9 +56,12 @@ def ratio(
         resampled, baseline_resampled: as of `median`.
         extra_log: half width of what else is uncertain, as a difference of logarithms.
     """
-    if not values.size or not baseline.size or not np.median(baseline) > 0 or not np.median(values) > 0:
+    if not values.size or not baseline.size:
         return None
-    middle = float(np.median(values) / np.median(baseline))
+    own_middle, other_middle = float(np.median(values)), float(np.median(baseline))
+    if not own_middle > 0 or not other_middle > 0:
+        return None
+    middle = own_middle / other_middle
     count = min(values.size, baseline.size)
     own = resampled_medians(values) if resampled is None else resampled
     other = resampled_medians(baseline) if baseline_resampled is None else baseline_resampled

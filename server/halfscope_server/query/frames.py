@@ -213,7 +213,7 @@ def _run_frames(view: RunView, before: RunFrames | None) -> RunFrames:
     layers = tuple(rows[name] for name in tree.leaves)
     span = view.span
     pieces = () if span is None else tuple(piece for piece in view.pieces(span) if not piece.is_ghost)
-    streams = [stream for stream in view.store.streams(view.run_id) if not stream.stream.startswith("~")]
+    streams = list(view.streams)
     group = max(1, -(-view.num_frames * len(layers) // MAX_CELLS))
     if group == 1 and before is not None and _continues(before, layers, pieces, streams):
         table, rank, kept_sizes = _continued(view, before, pieces[-1]), before.rank, before.kept_sizes

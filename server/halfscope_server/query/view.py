@@ -195,13 +195,18 @@ class RunView:
         return any(series.name in names for series in self.series)
 
     @property
+    def streams(self) -> tuple[StreamRow, ...]:
+        """The agents' streams: every rank of every attempt."""
+
+        def read() -> tuple[StreamRow, ...]:
+            return tuple(s for s in self.store.streams(self.run_id) if not s.stream.startswith("~"))
+
+        return self.memo("streams", read)
+
+    @property
     def ranks(self) -> tuple[int, ...]:
         """Ranks that sent anything, ascending."""
-
-        def read() -> tuple[int, ...]:
-            return tuple(sorted({s.rank for s in self.store.streams(self.run_id) if not s.stream.startswith("~")}))
-
-        return self.memo("ranks", read)
+        return tuple(sorted({stream.rank for stream in self.streams}))
 
     @property
     def layers(self) -> dict[str, LayerRow]:
@@ -267,7 +272,7 @@ class RunView:
         return chosen[:NUM_REFERENCES]
 
     def _find_attempts(self) -> tuple[Attempt, ...]:
-        numbers = sorted({s.attempt for s in self.store.streams(self.run_id) if not s.stream.startswith("~")})
+        numbers = sorted({stream.attempt for stream in self.streams})
         found = []
         for number in numbers:
             ends = [e for s in self.reference if (e := self.extent(s, number)) is not None]
