@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from halfscope._version import __version__
 
 if TYPE_CHECKING:
+    from halfscope import comm_hooks
     from halfscope.alerts import Alert, StopTraining
     from halfscope.comparing import CompareError, Comparison, compare
+    from halfscope.instrument.ddp.wrapping import wrap_comm_hook
     from halfscope.instrument.entry import watch
     from halfscope.instrument.run import Run
     from halfscope.probes.sketches import sketch_of
@@ -27,10 +29,12 @@ __all__ = [
     "Run",
     "StopTraining",
     "__version__",
+    "comm_hooks",
     "compare",
     "compare_tensors",
     "sketch_of",
     "watch",
+    "wrap_comm_hook",
 ]
 
 _HOMES = {
@@ -43,6 +47,8 @@ _HOMES = {
     "Run": "halfscope.instrument.run",
     "sketch_of": "halfscope.probes.sketches",
     "compare_tensors": "halfscope.tensors",
+    "comm_hooks": "halfscope.comm_hooks",
+    "wrap_comm_hook": "halfscope.instrument.ddp.wrapping",
 }
 
 
@@ -52,7 +58,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'halfscope' has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(home), name)
+    module = importlib.import_module(home)
+    value = module if home == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value
     return value
 

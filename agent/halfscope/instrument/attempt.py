@@ -17,6 +17,7 @@ from halfscope.instrument.device import InFlight, Slot
 from halfscope.probes.inputs import InputReading
 
 if TYPE_CHECKING:
+    from halfscope.instrument.ddp.noting import Reduction
     from halfscope.instrument.sketching import TakenSketch
 
 Value = float | Slot | None
@@ -115,6 +116,8 @@ class Attempt:
     sketch_flights: tuple[InFlight, ...] = ()
     is_sketched: bool = False
     inputs: tuple[InputLook, ...] = ()
+    reductions: tuple[Reduction, ...] = ()
+    """Of all gradients of a model over ranks, one for each backward pass that ended in one."""
     judged: bool = False
     loss_told: bool = False
 

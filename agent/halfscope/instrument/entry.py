@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -34,6 +34,9 @@ from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.instrument.watcher import Watcher
 from halfscope.record.recorder import Recorder
 from halfscope.wire.messages import Start, StreamInfo
+
+if TYPE_CHECKING:
+    from halfscope.instrument.ddp.watching import ReductionWatch
 
 logger = logging.getLogger("halfscope")
 
@@ -196,6 +199,9 @@ def _start(
         optimizers=watched_optimizers,
         scalers=watched_scalers,
     )
+    reductions = _reductions(models, parameter_names, interval, guard)
+    if reductions is not None:
+        _tell_reductions(reductions, reporter, recorder, layers, watched_optimizers, guard)
     watcher = Watcher(
         models=models,
         optimizers=watched_optimizers,
@@ -206,6 +212,7 @@ def _start(
         updates=UpdateTaker(layers, interval),
         inputs=InputWatch(interval, guard),
         start_step=settings.start_step,
+        reductions=reductions,
     )
 
     def ended(run: Run) -> None:
@@ -236,6 +243,33 @@ def _start(
         if settings.rank == 0:
             print(f"halfscope: watching run {settings.name} -> {url}", file=sys.stderr)
     return run
+
+
+def _reductions(
+    models: Mapping[str, torch.nn.Module], names: Mapping[int, str], interval: SketchInterval, guard: Guard
+) -> ReductionWatch | None:
+    """What looks at gradients before and after their reduction; None in a process that trains by itself."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return None
+    from halfscope.instrument.ddp.watching import ReductionWatch
+
+    return ReductionWatch(models, names, interval, guard)
+
+
+def _tell_reductions(
+    reductions: ReductionWatch,
+    reporter: Reporter,
+    recorder: Recorder,
+    layers: LayerNumbers,
+    optimizers: Sequence[WatchedOptimizer],
+    guard: Guard,
+) -> None:
+    from halfscope.instrument.ddp.telling import ReductionTeller
+
+    num_ranks = torch.distributed.get_world_size()
+    teller = ReductionTeller(recorder, reductions, layers, optimizers, num_ranks=num_ranks)
+    reporter.tell_reductions = guard.wrap("communication", teller.tell)
+    reductions.tell_hooks = guard.wrap("communication", teller.hooks)
 
 
 def _open_recorder(settings: AgentConfig) -> Recorder:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from halfscope.wire.messages import Layer
+from halfscope.wire.messages import Layer, Slices
 
 if TYPE_CHECKING:
     from halfscope.sketch import Sketch
@@ -65,3 +65,5 @@ class Records(Declares, Tells, Protocol):
         sketches: Sketch,
         of: str = "grad",
     ) -> None: ...
+
+    def slices(self, slices: Slices) -> None: ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -57,6 +58,8 @@ class Reporter:
         self._tell_weights = guard.wrap("fingerprint of the weights", facts.arrived)
         self._other_load = guard.wrap("other load", OtherLoad().cores)
         self._training_bytes = guard.wrap("memory", facts.memory)
+        self.tell_reductions: Callable[[Attempt], Any] = _nothing
+        """Tells what ranks did with their gradients; must not raise."""
         self._memory_read_ns = -math.inf
 
     def first_attempt(self, autocast: Collection[torch.dtype], order: Sequence[int], *, forward_seen: bool) -> None:
@@ -111,6 +114,8 @@ class Reporter:
                 judge.attempt(attempt)
             if attempt.inputs:
                 self._tell_inputs(attempt)
+            if attempt.reductions:
+                self.tell_reductions(attempt)
             if attempt.is_sketched or late:
                 self._write_frames(attempt)
             write(attempt, num_steps, memory_row)
@@ -121,3 +126,7 @@ class Reporter:
             return []
         self._memory_read_ns = now_ns
         return self._memory_values(self.facts.device, self._other_load()) or []
+
+
+def _nothing(attempt: Attempt) -> None:
+    """A run whose gradients are not reduced."""

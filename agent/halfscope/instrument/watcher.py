@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import get_ident
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -33,6 +33,9 @@ from halfscope.instrument.updating import UpdateTaker
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.record.clock import COMPLETE, OPEN, StepClock
 
+if TYPE_CHECKING:
+    from halfscope.instrument.ddp.watching import ReductionWatch
+
 is_compiling = torch.compiler.is_compiling
 is_grad_enabled = torch.is_grad_enabled
 
@@ -52,11 +55,13 @@ class Watcher:
         updates: UpdateTaker,
         inputs: InputWatch,
         start_step: int,
+        reductions: ReductionWatch | None = None,
     ) -> None:
         self.models, self.optimizers, self.scalers = models, list(optimizers), list(scalers)
         self.reporter, self.guard = reporter, guard
         self.clock = StepClock(start_step, self._close)
-        self.rings = Rings(sum(len(watched.parameters()) for watched in optimizers))
+        num_gradients = sum(len(watched.parameters()) for watched in optimizers)
+        self.rings = Rings(num_gradients if reductions is None else 2 * num_gradients)
         self.attempt = self._new_attempt()
         self.closed = ClosedAttempts(guard.wrap("rows", reporter.emit))
         self.by_id = {id(watched.optimizer): watched for watched in optimizers}
@@ -84,6 +89,7 @@ class Watcher:
         """A backward pass ran, and `after_backward` is still to be called."""
         self.order = BackwardOrder(self._backward)
         self.sketches, self.updates, self.inputs = sketches, updates, inputs
+        self.reductions = reductions
         sketches.rings = updates.rings = inputs.rings = self.rings
         reader = GradientReader(self.rings, sketches, updates, guard)
         self._read = guard.wrap("gradients", reader.read)
@@ -114,6 +120,8 @@ class Watcher:
         for scaler in self.scalers:
             self._attach_scaler(scaler)
         clipping.listen(self._clip_listener)
+        if self.reductions is not None:
+            self.guard.wrap("communication", self.reductions.attach)(self)
         self.guard.wrap("step clock", self._attach_backward)()
         self.guard.wrap("forward", self._attach_forward)()
 
@@ -128,6 +136,8 @@ class Watcher:
         for scaler in self.scalers:
             scaler_hooks.detach(scaler.scaler)
         clipping.unlisten(self._clip_listener)
+        if self.reductions is not None:
+            self.reductions.detach()
         scripting.show_hooks()
         self.order.detach()
 
@@ -171,6 +181,8 @@ class Watcher:
         if self._first_told:
             return
         self._forward_seen = True
+        if self.reductions is not None:
+            self.guard.wrap("communication", self.reductions.forward_seen)()
         parameter = next(module.parameters(), None)
         dtype = precision.autocast_dtype("cpu" if parameter is None else parameter.device.type)
         if dtype is not None:
@@ -449,6 +461,8 @@ class Watcher:
             for handle in self._first_forward_handles:
                 handle.remove()
             self._first_forward_handles.clear()
+            if self.reductions is not None:
+                self.guard.wrap("communication", self.reductions.settle)()
             self._tell_first(self._autocast_seen, tuple(self.order.order), forward_seen=self._forward_seen)
         if any(part.num_calls for part in attempt.optimizers):
             # An optimizer that steps after the first one has no state yet: its bytes are told at the next attempt.

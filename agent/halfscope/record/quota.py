@@ -17,9 +17,13 @@ from halfscope.record.acks import read_acks
 from halfscope.record.layout import StreamPlace, write_atomically
 from halfscope.wire.codec import decode_record, encode
 from halfscope.wire.errors import DecodeError
-from halfscope.wire.messages import Lost, Points, Sketches
+from halfscope.wire.messages import Lost, Points, Sketches, Slices
 
 REASON = "journal quota"
+
+Kinds = tuple[type[Sketches | Slices | Points], ...]
+SKETCHES = (Sketches, Slices)
+"""What goes first."""
 
 
 def make_room(place: StreamPlace, room_bytes: int, without_sketches: set[int] | None = None) -> None:
@@ -45,9 +49,9 @@ def make_room(place: StreamPlace, room_bytes: int, without_sketches: set[int] | 
                 return
     # Never the last one: it is open for appending, and what is appended would go to a file that has no name any more.
     relieved = without_sketches if without_sketches is not None else set()
-    for kinds in (Sketches,), (Sketches, Points):
+    for kinds in SKETCHES, (*SKETCHES, Points):
         for first_seq in sorted(sizes)[:-1]:
-            if kinds == (Sketches,) and first_seq in relieved:
+            if kinds == SKETCHES and first_seq in relieved:
                 continue
             sizes[first_seq] = condense(place.segment(first_seq), kinds)
             relieved.add(first_seq)
@@ -55,7 +59,7 @@ def make_room(place: StreamPlace, room_bytes: int, without_sketches: set[int] | 
                 return
 
 
-def condense(path: Path, kinds: tuple[type[Sketches | Points], ...] = (Sketches, Points)) -> int:
+def condense(path: Path, kinds: Kinds = (*SKETCHES, Points)) -> int:
     """Replace records of some kinds in a segment by `Lost` records; everything else stays where it is in the sequence.
 
     Returns:
@@ -82,7 +86,7 @@ def _frames(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _condensed(
-    frames: Iterator[tuple[int, bytes]], kinds: tuple[type[Sketches | Points], ...]
+    frames: Iterator[tuple[int, bytes]], kinds: Kinds
 ) -> Iterator[tuple[int, bytes]]:
     """Runs of such records as one `Lost` each, merged with a `Lost` of the quota that is there already."""
     run: Lost | None = None
@@ -103,7 +107,7 @@ def _condensed(
         yield run.first_seq, encode(run)
 
 
-def _as_lost(seq: int, payload: bytes, kinds: tuple[type[Sketches | Points], ...]) -> Lost | None:
+def _as_lost(seq: int, payload: bytes, kinds: Kinds) -> Lost | None:
     try:
         record = decode_record(payload)
     except DecodeError:
@@ -112,7 +116,7 @@ def _as_lost(seq: int, payload: bytes, kinds: tuple[type[Sketches | Points], ...
         return record if record.reason == REASON else None
     if not isinstance(record, kinds):
         return None
-    if isinstance(record, Sketches):
+    if isinstance(record, SKETCHES):
         time_us, counts = record.time_us, {"sketches": len(record.lids) // 4}
     else:
         time_us = int.from_bytes(record.times_us[:8], "little", signed=True)

@@ -28,7 +28,7 @@ from halfscope.record.plain import bounded, text
 from halfscope.record.ring import MAX_POINTS_PER_RECORD, Ring, Row, to_points
 from halfscope.record.sketches import LayerTable, SketchFrame
 from halfscope.wire.codec import encode
-from halfscope.wire.messages import Declare, End, Event, Facts, Layer, Layers, Series, Start, StreamInfo
+from halfscope.wire.messages import Declare, End, Event, Facts, Layer, Layers, Series, Slices, Start, StreamInfo
 
 if TYPE_CHECKING:
     from halfscope.sketch import Sketch
@@ -206,6 +206,14 @@ class Recorder:
         self._num_sketch_bytes_in += frame.num_bytes
         self._ring.append(frame)
 
+    def slices(self, slices: Slices) -> None:
+        """Some elements of a bucket before and after its reduction; left out where a layer of it was not declared."""
+        if self._closed:
+            return
+        lids = memoryview(slices.lids).cast("I")
+        if all(lid in self._layers for lid in lids):
+            self._ring.append(slices)
+
     def event(
         self,
         kind: str,
@@ -313,6 +321,8 @@ class Recorder:
                 self._backlog.mark(item.written.set)
             elif isinstance(item, SketchFrame):
                 self._pack(item)
+            elif isinstance(item, Slices):
+                self._backlog.append(encode(item), num_sketches=len(item.lids) // 4)
             else:
                 assert isinstance(item, Declare | Layers | Event | Facts | End)
                 self._backlog.append(encode(item))

@@ -9,7 +9,7 @@ import pytest
 from halfscope.record.acks import Checkpoint, ServerAck, write_ack
 from halfscope.record.journal import JournalWriter
 from halfscope.record.layout import StreamPlace
-from halfscope.record.quota import REASON, condense, make_room
+from halfscope.record.quota import REASON, SKETCHES, Kinds, condense, make_room
 from halfscope.record.reader import MISSING, read_stream
 from halfscope.wire.codec import encode
 from halfscope.wire.messages import Column, Event, Lost, Points, Sketches, StreamInfo
@@ -158,7 +158,7 @@ def test_a_segment_relieved_of_sketches_is_not_read_for_them_again(
     """Else each new segment would cost a reading of the whole journal."""
     read: list[tuple[Path, object]] = []
 
-    def counted(path: Path, kinds: tuple[type[Sketches | Points], ...]) -> int:
+    def counted(path: Path, kinds: Kinds) -> int:
         read.append((path, kinds))
         return condense(path, kinds)
 
@@ -168,5 +168,5 @@ def test_a_segment_relieved_of_sketches_is_not_read_for_them_again(
     for number in range(100):
         writer.append([points(number), sketches(number)])
     writer.close()
-    for_sketches = [path for path, kinds in read if kinds == (Sketches,)]
+    for_sketches = [path for path, kinds in read if kinds == SKETCHES]
     assert len(for_sketches) == len(set(for_sketches)) > 3

@@ -1,0 +1,1 @@
+"""The gradients of DistributedDataParallel before and after their reduction."""
