@@ -70,25 +70,20 @@ def points(database: Database, tails: Tails, wanted: Selection) -> Points:
 
 def extent(database: Database, tails: Tails, wanted: Selection) -> Extent | None:
     """First and last step, number and maximum of all points of some ranks and attempts, without unpacking chunks."""
-    columns = (
-        series_chunk.c.first_step,
-        series_chunk.c.last_step,
-        series_chunk.c.num_points,
-        series_chunk.c.maximum,
-    )
-    found: list[tuple[Any, ...]] = []
-    """First and last step, number of points and maximum of each piece."""
-    with database.reading() as connection:
-        streams = streams_of(connection, wanted.run_id, rank=wanted.rank, attempt=wanted.attempt)
-        chunks = _chunks_by_stream(connection, wanted, columns, with_axis=False)
-        for row, hot in streams:
-            found += chunks.get(row.stream, [])
-            if hot is not None:
-                for steps, _, values in _tail_part(connection, tails, hot, wanted):
-                    finite = values[np.isfinite(values)]
-                    if steps.size:
-                        largest = float(finite.max()) if finite.size else None
-                        found.append((int(steps.min()), int(steps.max()), int(steps.size), largest))
+    found = _pieces(database, tails, wanted)
+    return _extent([piece for pieces in found.values() for piece in pieces])
+
+
+def extents_by_rank(database: Database, tails: Tails, wanted: Selection) -> dict[int, Extent]:
+    """The same of each rank that has any, ascending by rank."""
+    found = _pieces(database, tails, wanted)
+    extents = {rank: _extent(pieces) for rank, pieces in sorted(found.items())}
+    return {rank: extent for rank, extent in extents.items() if extent is not None}
+
+
+def _pieces(database: Database, tails: Tails, wanted: Selection) -> dict[int, list[tuple[Any, ...]]]:
+    """First and last step, number of points and maximum of each piece, by rank."""
+    found = [piece for _, piece in _pieces(database, tails, wanted)]
     if not found:
         return None
     maxima = [maximum for *_, maximum in found if maximum is not None]
@@ -100,16 +95,61 @@ def extent(database: Database, tails: Tails, wanted: Selection) -> Extent | None
     )
 
 
+def last_steps(database: Database, tails: Tails, wanted: Selection) -> dict[int, int]:
+    """The last step of a series on each rank, likewise."""
+    found: dict[int, int] = {}
+    for rank, (_, last, *_) in _pieces(database, tails, wanted):
+        found[rank] = max(last, found.get(rank, last))
+    return found
+
+
+def _pieces(database: Database, tails: Tails, wanted: Selection) -> list[tuple[int, tuple[Any, ...]]]:
+    """Rank, and first and last step, number of points and maximum, of each piece of a series."""
+    columns = (
+        series_chunk.c.first_step,
+        series_chunk.c.last_step,
+        series_chunk.c.num_points,
+        series_chunk.c.maximum,
+    )
+    found: list[tuple[int, tuple[Any, ...]]] = []
+    with database.reading() as connection:
+        streams = streams_of(connection, wanted.run_id, rank=wanted.rank, attempt=wanted.attempt)
+        chunks = _chunks_by_stream(connection, wanted, columns, with_axis=False)
+        for row, hot in streams:
+            found += [(row.rank, piece) for piece in chunks.get(row.stream, [])]
+            if hot is not None:
+                for steps, _, values in _tail_part(connection, tails, hot, wanted):
+                    finite = values[np.isfinite(values)]
+                    if steps.size:
+                        largest = float(finite.max()) if finite.size else None
+                        found.append((row.rank, (int(steps.min()), int(steps.max()), int(steps.size), largest)))
+    return found
+
+
 def rollup(database: Database, tails: Tails, wanted: Selection, width: int) -> Rollup:
     """Summaries; buckets that only partly lie in the wanted range are given whole."""
-    level = COARSE_WIDTH if width % COARSE_WIDTH == 0 else FINE_WIDTH
     wanted = _whole_buckets(wanted, width)
+    found = _summaries(database, tails, wanted, width)
+    return _merged([part for parts in found.values() for part in parts], wanted, width)
+
+
+def rollups_by_rank(database: Database, tails: Tails, wanted: Selection, width: int) -> dict[int, Rollup]:
+    """The same of each rank that has any, ascending by rank."""
+    wanted = _whole_buckets(wanted, width)
+    found = _summaries(database, tails, wanted, width)
+    return {rank: _merged(parts, wanted, width) for rank, parts in sorted(found.items()) if parts}
+
+
+def _summaries(database: Database, tails: Tails, wanted: Selection, width: int) -> dict[int, list[Buckets]]:
+    """By rank, those of one in the order that decides among values of one step."""
+    level = _level(width)
     packed = series_chunk.c.rollup_4096 if level == COARSE_WIDTH else series_chunk.c.rollup_64
-    parts: list[Buckets] = []
+    found: dict[int, list[Buckets]] = {}
     with database.reading() as connection:
         streams = streams_of(connection, wanted.run_id, rank=wanted.rank, attempt=wanted.attempt)
         chunks = _chunks_by_stream(connection, wanted, (series_chunk.c.first_seq, packed), with_axis=False)
         for row, hot in streams:
+            parts = found.setdefault(row.rank, [])
             for first_seq, summary in chunks.get(row.stream, []):
                 if summary is not None:
                     parts.append(unpack_buckets(summary))
@@ -117,13 +157,21 @@ def rollup(database: Database, tails: Tails, wanted: Selection, width: int) -> R
                     parts.append(_summarised(_one_chunk(connection, wanted, row, first_seq), level))
             if hot is not None:
                 parts += [_summarised(part, level) for part in _tail_part(connection, tails, hot, wanted)]
-    merged = rollups.merge(parts, from_width=level, to_width=width)
+    return found
+
+
+def _merged(parts: list[Buckets], wanted: Selection, width: int) -> Rollup:
+    merged = rollups.merge(parts, from_width=_level(width), to_width=width)
     keep = np.ones(len(merged.bucket), bool)
     if wanted.first_step is not None:
         keep &= merged.bucket >= wanted.first_step // width
     if wanted.last_step is not None:
         keep &= merged.bucket <= wanted.last_step // width
-    return rollups.as_rollup(rollups.select(merged, keep), width)
+    return rollups.as_rollup(merged if keep.all() else rollups.select(merged, keep), width)
+
+
+def _level(width: int) -> int:
+    return COARSE_WIDTH if width % COARSE_WIDTH == 0 else FINE_WIDTH
 
 
 def streams_of(

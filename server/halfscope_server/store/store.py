@@ -254,6 +254,12 @@ class Store:
             wanted = Selection(run_id=run_id, series_id=series_id, rank=rank, attempt=attempt)
             return reading.extent(self._database, self._tails, wanted)
 
+    def last_steps(self, run_id: str, series_id: int, *, attempt: int) -> dict[int, int]:
+        """The last step of a series on each rank of an attempt that has any."""
+        with self._translated():
+            wanted = Selection(run_id=run_id, series_id=series_id, attempt=attempt)
+            return reading.last_steps(self._database, self._tails, wanted)
+
     def rollup(
         self,
         run_id: str,
@@ -276,8 +282,7 @@ class Store:
             rank: None: all, added up.
             attempt: likewise.
         """
-        if width < 64 or width % 64:
-            raise ValueError(f"a rollup of {width} steps was asked for; expected a multiple of 64")
+        _check_width(width)
         with self._translated():
             wanted = Selection(
                 run_id=run_id,
@@ -288,6 +293,30 @@ class Store:
                 attempt=attempt,
             )
             return reading.rollup(self._database, self._tails, wanted, width)
+
+    def rank_extents(self, run_id: str, series_id: int, *, attempt: int | None = None) -> dict[int, Extent]:
+        """`extent` of each rank that has any, ascending by rank, in one read."""
+        with self._translated():
+            wanted = Selection(run_id=run_id, series_id=series_id, attempt=attempt)
+            return reading.extents_by_rank(self._database, self._tails, wanted)
+
+    def rank_rollups(
+        self,
+        run_id: str,
+        series_id: int,
+        width: int,
+        *,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        attempt: int | None = None,
+    ) -> dict[int, Rollup]:
+        """`rollup` of each rank that has any, ascending by rank, in one read."""
+        _check_width(width)
+        with self._translated():
+            wanted = Selection(
+                run_id=run_id, series_id=series_id, first_step=first_step, last_step=last_step, attempt=attempt
+            )
+            return reading.rollups_by_rank(self._database, self._tails, wanted, width)
 
     def layers(self, run_id: str) -> list[LayerRow]:
         """The layers of a run, in the order of registration."""
@@ -313,6 +342,11 @@ class Store:
             return bucket_slices.select(
                 connection, run_id, first_step=first_step, last_step=last_step, attempt=attempt, limit=limit
             )
+
+    def slice_steps(self, run_id: str, *, attempt: int, limit: int) -> list[int]:
+        """The last steps of an attempt of which there are slices, ascending."""
+        with self._reading() as connection:
+            return bucket_slices.newest_steps(connection, run_id, attempt, limit)
 
     def count_frames(self, run_id: str, *, of: str = "grad") -> int:
         """How many sketched steps there are, over all attempts and ranks."""
@@ -514,6 +548,11 @@ class Store:
                 f"the database did not answer as it should ({type(error.orig).__name__}: {error.orig}); "
                 "check that it is running and that its disk is not full"
             ) from error
+
+
+def _check_width(width: int) -> None:
+    if width < 64 or width % 64:
+        raise ValueError(f"a rollup of {width} steps was asked for; expected a multiple of 64")
 
 
 def _frames_wanted(
