@@ -83,47 +83,39 @@ def extents_by_rank(database: Database, tails: Tails, wanted: Selection) -> dict
 
 def _pieces(database: Database, tails: Tails, wanted: Selection) -> dict[int, list[tuple[Any, ...]]]:
     """First and last step, number of points and maximum of each piece, by rank."""
-    found = [piece for _, piece in _pieces(database, tails, wanted)]
-    if not found:
-        return None
-    maxima = [maximum for *_, maximum in found if maximum is not None]
-    return Extent(
-        first_step=min(first for first, *_ in found),
-        last_step=max(last for _, last, *_ in found),
-        num_points=sum(count for _, _, count, _ in found),
-        maximum=max(maxima, default=None),
-    )
-
-
-def last_steps(database: Database, tails: Tails, wanted: Selection) -> dict[int, int]:
-    """The last step of a series on each rank, likewise."""
-    found: dict[int, int] = {}
-    for rank, (_, last, *_) in _pieces(database, tails, wanted):
-        found[rank] = max(last, found.get(rank, last))
-    return found
-
-
-def _pieces(database: Database, tails: Tails, wanted: Selection) -> list[tuple[int, tuple[Any, ...]]]:
-    """Rank, and first and last step, number of points and maximum, of each piece of a series."""
     columns = (
         series_chunk.c.first_step,
         series_chunk.c.last_step,
         series_chunk.c.num_points,
         series_chunk.c.maximum,
     )
-    found: list[tuple[int, tuple[Any, ...]]] = []
+    found: dict[int, list[tuple[Any, ...]]] = {}
     with database.reading() as connection:
         streams = streams_of(connection, wanted.run_id, rank=wanted.rank, attempt=wanted.attempt)
         chunks = _chunks_by_stream(connection, wanted, columns, with_axis=False)
         for row, hot in streams:
-            found += [(row.rank, piece) for piece in chunks.get(row.stream, [])]
+            pieces = found.setdefault(row.rank, [])
+            pieces += chunks.get(row.stream, [])
             if hot is not None:
                 for steps, _, values in _tail_part(connection, tails, hot, wanted):
                     finite = values[np.isfinite(values)]
                     if steps.size:
                         largest = float(finite.max()) if finite.size else None
-                        found.append((row.rank, (int(steps.min()), int(steps.max()), int(steps.size), largest)))
+                        pieces.append((int(steps.min()), int(steps.max()), int(steps.size), largest))
     return found
+
+
+def _extent(pieces: list[tuple[Any, ...]]) -> Extent | None:
+    """Of some pieces together; None: there is none."""
+    if not pieces:
+        return None
+    maxima = [maximum for *_, maximum in pieces if maximum is not None]
+    return Extent(
+        first_step=min(first for first, *_ in pieces),
+        last_step=max(last for _, last, *_ in pieces),
+        num_points=sum(count for _, _, count, _ in pieces),
+        maximum=max(maxima, default=None),
+    )
 
 
 def rollup(database: Database, tails: Tails, wanted: Selection, width: int) -> Rollup:

@@ -254,12 +254,6 @@ class Store:
             wanted = Selection(run_id=run_id, series_id=series_id, rank=rank, attempt=attempt)
             return reading.extent(self._database, self._tails, wanted)
 
-    def last_steps(self, run_id: str, series_id: int, *, attempt: int) -> dict[int, int]:
-        """The last step of a series on each rank of an attempt that has any."""
-        with self._translated():
-            wanted = Selection(run_id=run_id, series_id=series_id, attempt=attempt)
-            return reading.last_steps(self._database, self._tails, wanted)
-
     def rollup(
         self,
         run_id: str,
