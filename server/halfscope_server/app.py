@@ -30,6 +30,7 @@ from halfscope_server.ingest.router import make_router
 from halfscope_server.ingest.writer import Writer
 from halfscope_server.live import Hub
 from halfscope_server.query.view import Views
+from halfscope_server.ranks.reports import Ranks
 from halfscope_server.settings import Settings
 from halfscope_server.store.store import Store
 from halfscope_server.store.types import Applied
@@ -53,7 +54,8 @@ def opened(settings: Settings) -> Iterator[Services]:
         stack.callback(store.close)
         views = Views(store)
         comparisons = Comparisons(views)
-        hub = Hub(store, views, comparisons)
+        ranks = Ranks(store)
+        hub = Hub(store, views, comparisons, ranks)
         reach = Reach.allowed(private=settings.alert_allow_private, networks=settings.alert_allow_networks)
         delivery = Delivery(store.alerts, reach)
         delivery.start()
@@ -88,6 +90,7 @@ def opened(settings: Settings) -> Iterator[Services]:
             store=store,
             views=views,
             comparisons=comparisons,
+            ranks=ranks,
             hub=hub,
             writer=writer,
             alerts=alerts,

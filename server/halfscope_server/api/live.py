@@ -120,7 +120,11 @@ def _client_request(text: str) -> Request | WatchAlerts | None:
             return RunsRequest()
         case WatchRun() as asked:
             return RunRequest(
-                run=asked.run, panels=tuple(asked.panels), window=part(asked.window), strip_bins=asked.strip_bins
+                run=asked.run,
+                panels=tuple(asked.panels),
+                window=part(asked.window),
+                strip_bins=asked.strip_bins,
+                ranks=asked.ranks,
             )
         case WatchCompare() as asked:
             return CompareRequest(

@@ -14,6 +14,7 @@ from halfscope_server.api.alert_models import LiveAlerts
 from halfscope_server.api.compare_models import CompareOptions, RunIds
 from halfscope_server.api.models import Model, PanelFill, RunList, RunSummary, Strip, Window
 from halfscope_server.compare.types import Report
+from halfscope_server.ranks.types import RanksReport
 
 
 class WatchRuns(Model):
@@ -32,6 +33,8 @@ class WatchRun(Model):
     strip_bins: Annotated[int, Field(ge=10, le=4000)] = 800
     events: bool = False
     """Also tell when there are new events (the page then asks for them)."""
+    ranks: bool = False
+    """Also send what is said of its ranks."""
 
 
 class WatchAlerts(Model):
@@ -85,6 +88,14 @@ class LiveCompare(Model):
     report: Report
 
 
+class LiveRanks(Model):
+    """To who watches a run with `ranks`."""
+
+    type: Literal["ranks"]
+    run: str
+    report: RanksReport
+
+
 class LivePanels(Model):
     type: Literal["panels"]
     fills: list[PanelFill]
@@ -109,13 +120,15 @@ class LiveError(Model):
 
 
 ServerMessage = Annotated[
-    LiveRuns | LiveRun | LiveCompare | LivePanels | LiveAlerts | LiveDeleted | LiveError, Field(discriminator="type")
+    LiveRuns | LiveRun | LiveRanks | LiveCompare | LivePanels | LiveAlerts | LiveDeleted | LiveError,
+    Field(discriminator="type"),
 ]
 
 CLIENT_MESSAGES: tuple[type[Model], ...] = (WatchRuns, WatchRun, WatchCompare, WatchAlerts, Unwatch)
 SERVER_MESSAGES: tuple[type[Model], ...] = (
     LiveRuns,
     LiveRun,
+    LiveRanks,
     LiveCompare,
     LivePanels,
     LiveAlerts,

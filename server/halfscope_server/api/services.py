@@ -17,6 +17,7 @@ from halfscope_server.api.auth import Authenticator
 from halfscope_server.api.metrics import Metrics
 from halfscope_server.compare.comparison import Comparisons
 from halfscope_server.query.view import Views
+from halfscope_server.ranks.reports import Ranks
 from halfscope_server.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Services:
     """The newest picture of each run, shared by requests and the live hub."""
     comparisons: Comparisons
     """Likewise of runs beside each other."""
+    ranks: Ranks
+    """Likewise of what is said of a run's ranks."""
     hub: Hub
     writer: Writer
     alerts: AlertService

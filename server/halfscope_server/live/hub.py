@@ -44,12 +44,14 @@ from halfscope_server.live.messages import (
     error_message,
     failure,
     panel_messages,
+    ranks_message,
     run_message,
     runs_message,
 )
 from halfscope_server.live.requests import CompareRequest, Request, RunRequest, RunsRequest
 from halfscope_server.query import RunView, Views, list_runs
 from halfscope_server.query.summary import now_us
+from halfscope_server.ranks.reports import Ranks
 from halfscope_server.store.store import Store
 from halfscope_server.store.types import Applied
 
@@ -169,6 +171,7 @@ class Hub:
         store: Store,
         views: Views | None = None,
         comparisons: Comparisons | None = None,
+        ranks: Ranks | None = None,
         *,
         interval_s: float = INTERVAL_S,
         runs_interval_s: float = RUNS_INTERVAL_S,
@@ -178,7 +181,7 @@ class Hub:
         """
         Args:
             store: read from only.
-            views, comparisons: shared with the rest of the API, so that a page and its live updates are computed
+            views, comparisons, ranks: shared with the rest of the API, so that a page and its live updates are computed
                 once.
             interval_s: least time between two messages about a run.
             runs_interval_s: likewise about the runs table.
@@ -187,6 +190,7 @@ class Hub:
         self._store = store
         self._views = views or Views(store)
         self._comparisons = comparisons or Comparisons(self._views)
+        self._ranks = ranks or Ranks(store)
         self._interval_s, self._runs_interval_s, self._poll_s = interval_s, runs_interval_s, poll_s
         self._clock_s = clock_s
         self._lock = threading.Lock()
@@ -383,6 +387,8 @@ class Hub:
             messages = {"run": [run_message(view, request.strip_bins, left_s, at_us)]}
             if sent is not view:
                 messages["panels"] = panel_messages(view, request.panels, request.window)
+                if request.ranks:
+                    messages["ranks"] = [ranks_message(view.run_id, self._ranks.report(view))]
             answers.append(_Answer(messages=messages, view=view))
         return answers
 

@@ -18,6 +18,7 @@ from halfscope_server.compare.comparison import Comparison
 from halfscope_server.panels import compared
 from halfscope_server.query import RunView, Strip, Window, health_strip, summarise, underflow_strip
 from halfscope_server.query.summary import RunList
+from halfscope_server.ranks.types import RanksReport
 
 Message = dict[str, Any]
 
@@ -60,6 +61,11 @@ def runs_message(runs: RunList) -> Message:
 def compare_message(comparison: Comparison) -> Message:
     """What a comparison says."""
     return {"type": "compare", "report": comparison.report}
+
+
+def ranks_message(run_id: str, report: RanksReport) -> Message:
+    """What is said of a run's ranks."""
+    return {"type": "ranks", "run": run_id, "report": report}
 
 
 def panel_messages(view: RunView, panel_ids: Iterable[str], window: Window) -> list[Message]:

@@ -26,6 +26,8 @@ class RunRequest:
     panels: tuple[str, ...] = ()
     window: Window = field(default_factory=Window)
     strip_bins: int = 800
+    ranks: bool = False
+    """Also what is said of its ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,19 @@ def select(
     return [_unpacked(row) for row in connection.execute(statement)]
 
 
+def newest_steps(connection: sa.Connection, run_id: str, attempt: int, limit: int) -> list[int]:
+    """The last steps of an attempt of which there are slices, ascending."""
+    at = bucket_slice.c
+    statement = (
+        sa.select(at.step)
+        .where(at.run_id == run_id, at.attempt == attempt)
+        .group_by(at.step)
+        .order_by(at.step.desc())
+        .limit(limit)
+    )
+    return sorted(connection.execute(statement).scalars())
+
+
 def _packed(record: Slices, layer_ids: Sequence[int]) -> bytes:
     ids = np.array(layer_ids, "<i8")
     return msgspec.msgpack.encode(

@@ -686,6 +686,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run}/ranks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Ranks
+         * @description What is said of a run's ranks. A run of one process has one.
+         */
+        get: operations["get_ranks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run}/rug": {
         parameters: {
             query?: never;
@@ -931,6 +951,23 @@ export interface components {
              * @enum {string}
              */
             unit: "same" | "share" | "" | "per";
+        };
+        /**
+         * Agreement
+         * @description One fact over the whole run.
+         */
+        Agreement: {
+            /** Fact */
+            fact: string;
+            first: components["schemas"]["Parting"] | null;
+            last: components["schemas"]["Parting"] | null;
+            /** Num Steps */
+            num_steps: number;
+            /**
+             * Outcome
+             * @enum {string}
+             */
+            outcome: "agree" | "parted" | "unknown";
         };
         /**
          * AlertBand
@@ -1180,6 +1217,61 @@ export interface components {
             /** Steps */
             steps: number[];
         };
+        /**
+         * Bucket
+         * @description One bucket of the reduction, over all ranks and the last 200 steps.
+         */
+        Bucket: {
+            /** Bandwidth Bytes Per S */
+            bandwidth_bytes_per_s: number | null;
+            /** Bucket */
+            bucket: number;
+            /** Dtype */
+            dtype: string;
+            /** Error */
+            error: number | null;
+            /** Layers */
+            layers: string[];
+            /** Num Bytes */
+            num_bytes: number;
+            /** Time S */
+            time_s: number | null;
+            /** Worst Error */
+            worst_error: number | null;
+            /** Worst Layer */
+            worst_layer: string;
+        };
+        /**
+         * Candidate
+         * @description A run that another may be compared with; the typed API hands it out as it is.
+         */
+        Candidate: {
+            /** Created Us */
+            created_us: number;
+            /** Id */
+            id: string;
+            /** Last Step */
+            last_step: number | null;
+            /** Name */
+            name: string;
+            /** Precision */
+            precision: string;
+            /** Precision Role */
+            precision_role: string;
+            /** Project */
+            project: string;
+            /** State */
+            state: string;
+            /** Tags */
+            tags: string[];
+            /**
+             * Why
+             * @description What makes it near: it is the baseline that the run names; of the same project and name, a common tag, or only
+             *     the project; none of these.
+             * @enum {string}
+             */
+            why: "baseline" | "name" | "tag" | "project" | "other";
+        };
         /** ChannelBody */
         ChannelBody: {
             /**
@@ -1308,43 +1400,12 @@ export interface components {
         /** ClientMessage */
         ClientMessage: components["schemas"]["WatchRuns"] | components["schemas"]["WatchRun"] | components["schemas"]["WatchCompare"] | components["schemas"]["WatchAlerts"] | components["schemas"]["Unwatch"];
         /**
-         * CompareCandidate
-         * @description A run that another may be compared with.
-         */
-        CompareCandidate: {
-            /** Created Us */
-            created_us: number;
-            /** Id */
-            id: string;
-            /** Last Step */
-            last_step: number | null;
-            /** Name */
-            name: string;
-            /** Precision */
-            precision: string;
-            /** Precision Role */
-            precision_role: string;
-            /** Project */
-            project: string;
-            /** State */
-            state: string;
-            /** Tags */
-            tags: string[];
-            /**
-             * Why
-             * @description What makes it near: it is the baseline that the run names; of the same project and name, a common tag, or only
-             *     the project; none of these.
-             * @enum {string}
-             */
-            why: "baseline" | "name" | "tag" | "project" | "other";
-        };
-        /**
          * CompareCandidates
          * @description The nearest first, at most 50 of them.
          */
         CompareCandidates: {
             /** Candidates */
-            candidates: components["schemas"]["CompareCandidate"][];
+            candidates: components["schemas"]["Candidate"][];
             /**
              * Total
              * @description How many there are in all.
@@ -1865,6 +1926,20 @@ export interface components {
              */
             type: "panels";
         };
+        /**
+         * LiveRanks
+         * @description To who watches a run with `ranks`.
+         */
+        LiveRanks: {
+            report: components["schemas"]["RanksReport"];
+            /** Run */
+            run: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "ranks";
+        };
         /** LiveRun */
         LiveRun: {
             /**
@@ -2037,6 +2112,25 @@ export interface components {
             tolerance_share?: number;
         };
         /**
+         * Origin
+         * @description Where a step that was not finite began.
+         */
+        Origin: {
+            /** Attempt */
+            attempt: number;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "backward" | "compression" | "reduction";
+            /** Layers */
+            layers: string[];
+            /** Ranks */
+            ranks: number[];
+            /** Step */
+            step: number;
+        };
+        /**
          * PanelFigure
          * @description A panel whole: the validated skeleton once, and its first fill.
          *
@@ -2127,6 +2221,26 @@ export interface components {
             panels: components["schemas"]["PanelInfo"][];
         };
         /**
+         * Parting
+         * @description A fact in which ranks part from the others.
+         */
+        Parting: {
+            /** Attempt */
+            attempt: number;
+            /** Expected */
+            expected: number | null;
+            /** Fact */
+            fact: string;
+            /** First Step */
+            first_step: number;
+            /** Last Step */
+            last_step: number | null;
+            /** Ranks */
+            ranks: number[];
+            /** Values */
+            values: (number | null)[];
+        };
+        /**
          * Preset
          * @description A rule ready to be taken over.
          */
@@ -2180,6 +2294,8 @@ export interface components {
          * @description One metric of one member against the baseline.
          */
         Quality: {
+            /** Absolute */
+            absolute?: number | null;
             difference: components["schemas"]["Estimate"] | null;
             final: components["schemas"]["Estimate"] | null;
             /** Final Words */
@@ -2197,6 +2313,8 @@ export interface components {
              * @enum {string}
              */
             noise: "repeats" | "paired" | "tolerance" | "none";
+            /** Noise Absolute */
+            noise_absolute?: number | null;
             /** Noise Share */
             noise_share: number | null;
             /** Oscillation */
@@ -2215,8 +2333,86 @@ export interface components {
             run: string;
         };
         /**
+         * RankRow
+         * @description One rank in the newest attempt.
+         */
+        RankRow: {
+            /** Attempt */
+            attempt: number;
+            /** Busy S */
+            busy_s: number | null;
+            /** First Nonfinite Step */
+            first_nonfinite_step: number | null;
+            /** Host */
+            host: string;
+            /** Last Step */
+            last_step: number | null;
+            /** Local Rank */
+            local_rank: number;
+            /** Memory Bytes */
+            memory_bytes: number | null;
+            /** Mesh */
+            mesh: {
+                [key: string]: [
+                    number,
+                    number
+                ];
+            };
+            /** Num Behind */
+            num_behind: number;
+            /** Num Nonfinite */
+            num_nonfinite: number;
+            /** Num Skipped */
+            num_skipped: number | null;
+            /** Pid */
+            pid: number;
+            /** Rank */
+            rank: number;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "training" | "waiting" | "stuck" | "lost_contact" | "killed" | "exception" | "finished";
+            /** Step S */
+            step_s: number | null;
+            /** Wait Share */
+            wait_share: number | null;
+        };
+        /**
+         * RanksReport
+         * @description Everything that the Ranks page says in words and tables.
+         */
+        RanksReport: {
+            /** Agreement */
+            agreement: components["schemas"]["Agreement"][];
+            /** Attempt */
+            attempt: number;
+            /** Buckets */
+            buckets: components["schemas"]["Bucket"][];
+            /** Comm Hook */
+            comm_hook: string;
+            /** Num Origins */
+            num_origins: number;
+            /** Num Seen */
+            num_seen: number;
+            /** Origins */
+            origins: components["schemas"]["Origin"][];
+            /** Ranks */
+            ranks: components["schemas"]["RankRow"][];
+            /**
+             * Role
+             * @enum {string}
+             */
+            role: "healthy" | "unhealthy" | "failed" | "unknown";
+            /** Sentence */
+            sentence: string;
+            straggler: components["schemas"]["Straggler"] | null;
+            /** World Size */
+            world_size: number;
+        };
+        /**
          * Reason
-         * @description Why a member is likely worse: one mechanism with its evidence.
+         * @description Why a member is likely worse, or the baseline where the member is better: one mechanism with its evidence.
          */
         Reason: {
             /**
@@ -2232,6 +2428,11 @@ export interface components {
             certainty?: "measured" | "likely";
             /** Id */
             id: string;
+            /**
+             * Is Of Baseline
+             * @default false
+             */
+            is_of_baseline?: boolean;
             /**
              * Layer
              * @default
@@ -2831,7 +3032,7 @@ export interface components {
             web_version: string;
         };
         /** ServerMessage */
-        ServerMessage: components["schemas"]["LiveRuns"] | components["schemas"]["LiveRun"] | components["schemas"]["LiveCompare"] | components["schemas"]["LivePanels"] | components["schemas"]["LiveAlerts"] | components["schemas"]["LiveDeleted"] | components["schemas"]["LiveError"];
+        ServerMessage: components["schemas"]["LiveRuns"] | components["schemas"]["LiveRun"] | components["schemas"]["LiveRanks"] | components["schemas"]["LiveCompare"] | components["schemas"]["LivePanels"] | components["schemas"]["LiveAlerts"] | components["schemas"]["LiveDeleted"] | components["schemas"]["LiveError"];
         /** SignedIn */
         SignedIn: {
             /** Expires Us */
@@ -2974,6 +3175,20 @@ export interface components {
             skips: {
                 [key: string]: number;
             };
+        };
+        /**
+         * Straggler
+         * @description A rank that holds the others up.
+         */
+        Straggler: {
+            /** Cost Share */
+            cost_share: number;
+            /** Extra S */
+            extra_s: number;
+            /** Rank */
+            rank: number;
+            /** Since Step */
+            since_step: number;
         };
         /**
          * Strip
@@ -3221,6 +3436,12 @@ export interface components {
             events?: boolean;
             /** Panels */
             panels: string[];
+            /**
+             * Ranks
+             * @description Also send what is said of its ranks.
+             * @default false
+             */
+            ranks?: boolean;
             /** Run */
             run: string;
             /**
@@ -5720,6 +5941,65 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Table"];
+                };
+            };
+            /** @description Not signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such run */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The run was deleted */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedProblem"];
+                };
+            };
+            /** @description An argument that cannot be used */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_ranks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of a run */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RanksReport"];
                 };
             };
             /** @description Not signed in */
