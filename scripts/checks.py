@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -45,20 +46,25 @@ class Result:
     passed: bool
 
 
-def environment() -> dict[str, str]:
-    """One thread per process: oversubscribed BLAS threads make everything slower. And modules are compiled once."""
+def environment(recordings: str) -> dict[str, str]:
+    """One thread per process: oversubscribed BLAS threads make everything slower. And modules are compiled once.
+
+    Args:
+        recordings: where groups that train find what another has trained already.
+    """
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "OMP_NUM_THREADS": "1", "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    paths = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "HALFSCOPE_TEST_RECORDINGS": recordings}
+    return {**kept, "OMP_NUM_THREADS": "1", **paths}
 
 
-def run(name: str) -> Result:
+def run(name: str, recordings: str) -> Result:
     """Runs the commands of a group until one fails; what they write is printed by line, behind the group's name."""
     began_s = time.monotonic()
     for command in GROUPS[name]:
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=environment(),
+            env=environment(recordings),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -82,8 +88,11 @@ def main() -> int:
     if unknown := [name for name in sys.argv[1:] if name not in GROUPS]:
         sys.exit(f"no such group: {', '.join(unknown)}; there are: {', '.join(GROUPS)}")
     began_s = time.monotonic()
-    with ThreadPoolExecutor(NUM_AT_ONCE) as pool:
-        results = list(pool.map(run, chosen))
+    with (
+        tempfile.TemporaryDirectory(prefix="halfscope-recordings-") as recordings,
+        ThreadPoolExecutor(NUM_AT_ONCE) as pool,
+    ):
+        results = list(pool.map(lambda name: run(name, recordings), chosen))
     print(f"\n=== groups, slowest first ({NUM_AT_ONCE} at a time; {time.monotonic() - began_s:.0f} s in all)")
     for result in sorted(results, key=lambda result: -result.took_s):
         print(f"{result.took_s:7.1f} s  {result.name:8} {'passed' if result.passed else 'FAILED'}")

@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import engine, providers
 
 from tests.helpers.comparing import Recordings
+from tests.helpers.demos import record_troubled
 from tests.helpers.ports import free_port
 from tests.helpers.preloaded import Preloaded
 
@@ -114,18 +115,29 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def recordings(
-    tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path, python: Preloaded
-) -> Iterator[Recordings]:
-    """Real trainings to compare: `recordings.views("fp32", "fp16")`; see tests/helpers/comparing.py."""
+def recording_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where real trainings lie that any process of this session, or of scripts/checks.py, has recorded."""
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    folder = Path(os.environ.get("HALFSCOPE_TEST_RECORDINGS") or shared / "recordings")
+    return Path(os.environ.get("HALFSCOPE_TEST_RECORDINGS") or shared / "recordings")
+
+
+@pytest.fixture(scope="session")
+def recordings(
+    tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path, recording_folder: Path, python: Preloaded
+) -> Iterator[Recordings]:
+    """Real trainings to compare: `recordings.views("fp32", "fp16")`; see tests/helpers/comparing.py."""
     database = tmp_path_factory.mktemp("recordings") / "halfscope.db"
     shutil.copyfile(sqlite_template, database)
     store = Store.open(f"sqlite:///{database}")
-    yield Recordings(folder, store, python)
+    yield Recordings(recording_folder, store, python)
     store.close()
+
+
+@pytest.fixture(scope="session")
+def troubled_demo(request: pytest.FixtureRequest, recording_folder: Path) -> list[bytes]:
+    """What an agent records of the demo's troubled run: see tests/helpers/demos.py."""
+    return record_troubled(recording_folder, lambda: request.getfixturevalue("python"))
 
 
 @pytest.fixture

@@ -108,6 +108,10 @@ class Server:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return bytes(answer.read())
 
+    def exchange(self, frame: AgentFrame) -> list[ServerFrame]:
+        """What an agent without a WebSocket says, and is told."""
+        return from_body(self.request("POST", "/api/v1/ingest", to_body(frame), "application/octet-stream"))
+
     def sign_in_code(self) -> str:
         return str(json.loads(self.request("POST", "/api/v1/session/links"))["code"])
 
@@ -150,7 +154,7 @@ class Trainer:
         self._pending: list[bytes] = []
         info = StreamInfo(host="workstation", pid=os.getpid(), started_us=self.began_us)
         self._sender = Stream(run_id, f"{zlib.crc32(run_id.encode()):016x}", info)
-        self._sender.welcomed(*self._exchange(self._sender.hello()))
+        self._sender.welcomed(*server.exchange(self._sender.hello()))
         if self._sender.next == 0:
             self._record(Start(self.began_us, project, name, config or {}, list(tags), environment or {}))
 
@@ -215,14 +219,11 @@ class Trainer:
         if not self._pending:
             return
         batch, self._pending = self._sender.batch_of(self._pending), []
-        (ack,) = self._exchange(batch)
+        (ack,) = self.server.exchange(batch)
         assert getattr(ack, "next", None) == self._sender.next, ack
 
     def _record(self, record: Record) -> None:
         self._pending.append(encode(record))
-
-    def _exchange(self, frame: AgentFrame) -> list[ServerFrame]:
-        return from_body(self.server.request("POST", "/api/v1/ingest", to_body(frame), "application/octet-stream"))
 
 
 # ---- runs that the tests and the screenshots look at ---------------------------------------------------------------

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from halfscope.wire.codec import decode_record
 from playwright.sync_api import Locator, Page, expect
+
+from tests.helpers import demos
 
 pytestmark = pytest.mark.browser
 Open = Callable[..., Page]
@@ -66,67 +69,70 @@ def bell(page: Page, says: str) -> Locator:
 
 
 def test_a_preset_becomes_a_rule_that_fires_is_acknowledged_silenced_and_over(
-    server: Any, open_page: Open, trainers: Any
+    server: Any, open_page: Open, troubled_demo: Sequence[bytes]
 ) -> None:
-    """Tried on a stored run first; then live, on whatever page one is."""
-    stored = begin(trainers, server, "stored")
-    go_on(stored, 0, 399, bad=frozenset({250, 251}))
-    stored.end("finished", 399)
-    stored.send()
+    """Tried on the stored troubled run of the demo first; then the same training live, on whatever page one is."""
+    losses = demos.series([decode_record(payload) for payload in troubled_demo], "loss")
+    bad = [step for step, loss in losses.items() if not math.isfinite(loss)]
+    first = bad[0]
+    demos.Replay("stored", demos.TROUBLED, troubled_demo, server.exchange).go_on()
 
     page = open_page(server, "/alerts")
     expect(page.get_by_role("heading", name="Nothing is watched yet")).to_be_visible()
     page.get_by_role("link", name="Choose rules").click()
     expect(page.get_by_role("heading", name="No rules yet")).to_be_visible()
-    page.get_by_role("link", name="Try NaN or Inf applied on stored runs").click()
+    page.get_by_role("link", name="Try Loss is NaN or Inf on stored runs").click()
     tried = page.get_by_test_id("backtest-stored")
     expect(tried).to_contain_text("fires once")
-    expect(tried.get_by_role("link", name="step 250")).to_be_visible()
+    expect(tried.get_by_role("link", name=f"step {first}")).to_be_visible()
     level = page.get_by_role("textbox", name="Threshold, in %")
     level.fill("200")
     expect(tried).to_contain_text("does not fire")
     level.fill("0")
     expect(tried).to_contain_text("fires once")
     page.locator("summary", has_text="Where").click()
-    page.get_by_label("Projects").fill(PROJECT)
+    page.get_by_label("Projects").fill("halfscope-demo")
     page.get_by_role("button", name="Make rule").click()
-    rule = page.get_by_test_id(f"rule-{PRESET}")
+    rule = page.get_by_test_id("rule-loss-nonfinite")
     expect(rule).to_contain_text("Quiet")
     expect(page.get_by_text("Taken over already: 1")).to_be_visible()
 
-    live = begin(trainers, server, "live")
-    go_on(live, 0, 99)
-    go_on(live, 100, 110, bad=frozenset({105}))
+    live = demos.Replay("live", "demo-live", troubled_demo, server.exchange)
+    assert live.go_on(first - 20) < first
+    live.go_on(first)
     expect(bell(page, "1 firing")).to_be_visible()
-    expect(page.get_by_role("alert").filter(has_text="Critical alert")).to_contain_text("live-fp16")
+    expect(page.get_by_text(f"Alert: the loss is NaN or infinite at step {first}, run demo-live")).to_be_attached()
     expect(rule).to_contain_text("Firing: 1")
     page.keyboard.press("g")
     page.keyboard.press("a")
-    card = page.get_by_test_id("alerts").get_by_role("listitem").filter(has_text="live-fp16")
-    expect(card).to_contain_text("step 105")
+    card = page.get_by_test_id("alerts").get_by_role("listitem").filter(has_text="demo-live")
+    expect(card).to_contain_text(f"step {first}")
     page.keyboard.press("a")
     expect(card).to_contain_text("Acknowledged by a browser")
     expect(bell(page, "1 firing, 1 of them acknowledged")).to_be_visible()
     card.get_by_role("button", name="Silence 1 h").click()
     silences = page.get_by_test_id("silences")
-    expect(silences).to_contain_text(f"Rule {PRESET}, run live-fp16")
+    expect(silences).to_contain_text("Rule loss-nonfinite, run demo-live")
     expect(silences).to_contain_text("ends in 1 h")
 
     card.get_by_role("link", name="Open at step").click()
-    expect(page).to_have_url(re.compile(r"/runs/live\?r=85-1\d\d&alert="))
+    expect(page).to_have_url(re.compile(r"/runs/live\?r=\d+-\d+&alert="))
     banner = page.get_by_role("region", name="Alert", exact=True)
-    expect(banner).to_contain_text("fired at step 105")
-    expect(page.get_by_test_id("panel-scale")).to_contain_text("1 alert, 1 firing")
-    drawn = page.locator("#panel-scale .shapelayer path, #panel-scale .layer-below path")
+    expect(banner).to_contain_text(f"fired at step {first}")
+    expect(page.get_by_test_id("panel-loss")).to_contain_text("1 alert, 1 firing")
+    drawn = page.locator("#panel-loss .shapelayer path, #panel-loss .layer-below path")
     expect(drawn.first).to_be_attached()
 
-    go_on(live, 111, 200)
+    live.go_on()
     expect(bell(page, "nothing fires")).to_be_visible()
     page.goto(f"{server.url}/alerts/history")
-    row = page.get_by_test_id("history").get_by_role("listitem").filter(has_text="live-fp16")
+    row = page.get_by_test_id("history").get_by_role("listitem").filter(has_text="demo-live")
     expect(row).to_contain_text("Resolved")
     row.get_by_role("button", name="Details of").click()
-    expect(row).to_contain_text("fired at step 105")
+    expect(row).to_contain_text(f"fired at step {first}")
+    (episode,) = ask(server, "GET", "/api/v1/alerts?state=resolved")["alerts"]
+    after_last = [step for step in losses if step > bad[-1] + 50]
+    assert episode["resolved_step"] == after_last[0]
     page.goto(f"{server.url}/alerts")
     expect(page.get_by_role("heading", name="Nothing fires")).to_be_visible()
     silences.get_by_role("button", name="Lift").click()

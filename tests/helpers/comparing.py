@@ -14,11 +14,8 @@ Invariant: a recipe is trained by one process at a time, and once.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -28,6 +25,7 @@ from halfscope_server.query import RunView, Views
 from halfscope_server.store.store import Store
 
 from tests.helpers.compared_trainings import RECIPES, Recipe
+from tests.helpers.once import made_once
 from tests.helpers.preloaded import Preloaded
 from tests.helpers.stream import Stream
 
@@ -48,18 +46,11 @@ class Recordings:
         self._folder, self._python = folder, python
         self._views = Views(store)
         self._ids: dict[str, str] = {}
-        folder.mkdir(parents=True, exist_ok=True)
 
     def journal(self, what: str | Recipe) -> Path:
         """Where the journal of a training lies, for `find_streams` and for a sender."""
         recipe = RECIPES[what] if isinstance(what, str) else what
-        done = self._folder / f"{recipe.key}.done"
-        if not done.exists():
-            with _locked(self._folder / f"{recipe.key}.lock"):
-                if not done.exists():
-                    self._train(recipe)
-                    done.touch()
-        return self._folder / recipe.key
+        return made_once(self._folder, recipe.key, lambda _: self._train(recipe))
 
     def run_id(self, what: str | Recipe) -> str:
         """The run in the store."""
@@ -98,10 +89,3 @@ def ship(store: Store, place: StreamPlace) -> None:
     for first in range(0, len(payloads), RECORDS_AT_ONCE):
         batch = sender.batch_of(payloads[first : first + RECORDS_AT_ONCE])
         assert not store.commit([batch], now_us=2).refused
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
