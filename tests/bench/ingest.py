@@ -18,10 +18,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.bench.report import Bench, Measurement, say
 from tests.bench.senders import Plan, Result
 from tests.bench.server_process import serving
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 NUM_PROCESSES = 2
 FLOOR_COMMIT_ROWS = 20_000
@@ -82,11 +86,11 @@ def _paced(quick: bool) -> Iterator[Measurement]:
     )
 
 
-def run_senders(plans: Sequence[Plan]) -> list[Result]:
-    """Runs one process per plan, all beginning at the same moment."""
+def run_senders(plans: Sequence[DataclassInstance], module: str = "tests.bench.senders") -> list[Result]:
+    """Runs one process of a module per plan, all beginning at the same moment."""
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.senders", json.dumps(asdict(plan))],
+            [sys.executable, "-m", module, json.dumps(asdict(plan))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 
 from halfscope.config import new_run_id
 from halfscope.record.ring import to_points
-from halfscope.wire.agent_session import Acked, AgentSession, Welcomed
+from halfscope.wire.agent_session import Acked, AgentSession, Key, Welcomed
 from halfscope.wire.codec import MAX_FRAME_BYTES, decode_server_frame, encode
 from halfscope.wire.messages import PROTOCOL, Declare, End, Hello, Series, Start, StreamInfo
 from websockets.asyncio.client import ClientConnection, connect
@@ -62,55 +62,115 @@ class Result:
     runs: list[str]
 
 
-class Agent:
+class Connection:
+    """One websocket with any number of streams, and when each batch was acknowledged."""
+
+    def __init__(self, url: str, token: str, hellos: Sequence[Hello]) -> None:
+        self._url, self._token, self._hellos = url, token, hellos
+        self.session = AgentSession()
+        self.ack_ms: list[float] = []
+        self.first_sent_s = 0.0
+        self.last_ack_s = 0.0
+        self._sent_s: dict[Key, dict[int, float]] = {(hello.run_id, hello.stream): {} for hello in hellos}
+
+    async def greet(self) -> None:
+        """Connects and greets; returns when every stream is welcomed."""
+        self._socket: ClientConnection = await connect(
+            self._url.replace("http", "ws", 1) + "/api/v1/agent",
+            additional_headers={"Authorization": f"Bearer {self._token}"},
+            subprotocols=[PROTOCOL],  # type: ignore[list-item]  # websockets' NewType of str
+            compression=None,
+            max_size=MAX_FRAME_BYTES,
+            open_timeout=ACK_WAIT_S,
+            proxy=None,
+        )
+        for hello in self._hellos:
+            self.session.add(hello, time.monotonic())
+        self.session.connected(time.monotonic())
+        for frame in self.session.hellos(time.monotonic()):
+            await self._socket.send(encode(frame))
+        for key in self._sent_s:
+            while self.session.room(key) == 0:
+                await self._take_next()
+
+    async def until(self, at_s: float) -> None:
+        """Waits, and meanwhile takes what the server says."""
+        while (left_s := at_s - time.monotonic()) > 0:
+            try:
+                message = await asyncio.wait_for(self._socket.recv(), left_s)
+            except TimeoutError:
+                return
+            await self._take(message)
+
+    async def send(self, key: Key, payloads: Sequence[bytes]) -> None:
+        """Sends records as one batch, as soon as the session lets it."""
+        while self.session.room(key) <= 0:
+            await self._take_next()
+        now_s = time.monotonic()
+        batch = self.session.batch(key, len(payloads), payloads, now_s)
+        self._sent_s[key][batch.first + batch.count] = now_s
+        await self._socket.send(encode(batch))
+
+    async def drain(self) -> None:
+        """Waits until everything is acknowledged."""
+        while any(map(self.session.num_unacked, self._sent_s)):
+            await self._take_next()
+
+    async def end(self, step: int) -> None:
+        """Says that this was no lost contact; not measured."""
+        counted = len(self.ack_ms), self.last_ack_s
+        for key in self._sent_s:
+            await self.send(key, [encode(End(outcome="finished", step=step, time_us=time.time_ns() // 1000))])
+        await self.drain()
+        del self.ack_ms[counted[0] :]
+        self.last_ack_s = counted[1]
+        await self._socket.close()
+
+    async def _take_next(self) -> None:
+        await self._take(await asyncio.wait_for(self._socket.recv(), ACK_WAIT_S))
+
+    async def _take(self, message: str | bytes) -> None:
+        assert isinstance(message, bytes)
+        now_s = time.monotonic()
+        for event in self.session.receive(decode_server_frame(message), now_s):
+            if isinstance(event, Welcomed):
+                self.session.resume(event.key)
+            elif isinstance(event, Acked):
+                self.last_ack_s = now_s
+                sent_s = self._sent_s[event.key]
+                for end in [end for end in sent_s if end <= event.next]:
+                    self.ack_ms.append((now_s - sent_s.pop(end)) * 1e3)
+            else:
+                raise RuntimeError(f"the server did not take a batch: {event}")
+
+
+class Agent(Connection):
     """One stream over one connection."""
 
     def __init__(self, plan: Plan, index: int) -> None:
         self.plan = plan
         self.run_id = new_run_id()
-        self.stream = f"{plan.seed:08x}{index:08x}"
-        self.session = AgentSession()
-        self.ack_ms: list[float] = []
-        self.first_sent_s = 0.0
-        self.last_ack_s = 0.0
-        self._sent_s: dict[int, float] = {}
+        self._key = self.run_id, f"{plan.seed:08x}{index:08x}"
+        super().__init__(plan.url, plan.token, [Hello(*self._key, info=StreamInfo(started_us=time.time_ns() // 1000))])
         self._random = random.Random(plan.seed * 1000 + index)
         self._heads = [
             encode(Start(time_us=time.time_ns() // 1000, project="bench", name=f"agent-{index}")),
             encode(Declare(series=[Series(sid=sid, name=f"bench.{sid}") for sid in range(plan.series)])),
         ]
 
-    async def greet(self) -> None:
-        self._socket: ClientConnection = await connect(
-            self.plan.url.replace("http", "ws", 1) + "/api/v1/agent",
-            additional_headers={"Authorization": f"Bearer {self.plan.token}"},
-            subprotocols=[PROTOCOL],  # type: ignore[list-item]  # websockets' NewType of str
-            compression=None,
-            max_size=MAX_FRAME_BYTES,
-            proxy=None,
-        )
-        hello = Hello(run_id=self.run_id, stream=self.stream, info=StreamInfo(started_us=time.time_ns() // 1000))
-        self.session.add(hello, time.monotonic())
-        self.session.connected(time.monotonic())
-        for frame in self.session.hellos(time.monotonic()):
-            await self._socket.send(encode(frame))
-        while self.session.room(self._key) == 0:
-            await self._take(await asyncio.wait_for(self._socket.recv(), ACK_WAIT_S))
-        await self._send(self._heads)
-        await self._drain()
+    async def begin(self) -> None:
+        """Greets and declares."""
+        await self.greet()
+        await self.send(self._key, self._heads)
+        await self.drain()
         self.ack_ms.clear()
 
     async def run(self) -> None:
+        """Sends everything, and ends when all of it is acknowledged."""
         self.first_sent_s = time.monotonic()
         await (self._paced() if self.plan.steps_per_s else self._unpaced())
-        await self._drain()
-        # Not measured; says to the server that this was no lost contact.
-        counted = len(self.ack_ms), self.last_ack_s
-        await self._send([encode(End(outcome="finished", step=self.plan.steps, time_us=time.time_ns() // 1000))])
-        await self._drain()
-        del self.ack_ms[counted[0] :]
-        self.last_ack_s = counted[1]
-        await self._socket.close()
+        await self.drain()
+        await self.end(self.plan.steps)
 
     def prepare(self) -> None:
         """Makes all records beforehand, so that what is measured is the server and not the making of noise."""
@@ -146,65 +206,27 @@ class Agent:
 
     async def _unpaced(self) -> None:
         for frame in self._frames:
-            await self._send(frame)
+            await self.send(self._key, frame)
 
     async def _paced(self) -> None:
         # Agents do not beat in time.
         started_s = time.monotonic() + self._random.random() * FRAME_INTERVAL_S
         for beat, frame in enumerate(self._frames):
-            await self._until(started_s + beat * FRAME_INTERVAL_S)
-            await self._send(frame)
-
-    async def _until(self, at_s: float) -> None:
-        """Waits, and meanwhile takes what the server says."""
-        while (left_s := at_s - time.monotonic()) > 0:
-            try:
-                message = await asyncio.wait_for(self._socket.recv(), left_s)
-            except TimeoutError:
-                return
-            await self._take(message)
-
-    async def _send(self, payloads: Sequence[bytes]) -> None:
-        while self.session.room(self._key) <= 0:
-            await self._take(await asyncio.wait_for(self._socket.recv(), ACK_WAIT_S))
-        now_s = time.monotonic()
-        batch = self.session.batch(self._key, len(payloads), payloads, now_s)
-        self._sent_s[batch.first + batch.count] = now_s
-        await self._socket.send(encode(batch))
-
-    async def _drain(self) -> None:
-        while self.session.num_unacked(self._key):
-            await self._take(await asyncio.wait_for(self._socket.recv(), ACK_WAIT_S))
-
-    async def _take(self, message: str | bytes) -> None:
-        assert isinstance(message, bytes)
-        now_s = time.monotonic()
-        for event in self.session.receive(decode_server_frame(message), now_s):
-            if isinstance(event, Welcomed):
-                self.session.resume(self._key)
-            elif isinstance(event, Acked):
-                self.last_ack_s = now_s
-                for end in [end for end in self._sent_s if end <= event.next]:
-                    self.ack_ms.append((now_s - self._sent_s.pop(end)) * 1e3)
-            else:
-                raise RuntimeError(f"the server did not take a batch: {event}")
+            await self.until(started_s + beat * FRAME_INTERVAL_S)
+            await self.send(self._key, frame)
 
     def _record(self, first: int, rows: int) -> bytes:
         now_us = time.time_ns() // 1000
         gauss = self._random.gauss
         return encode(
             to_points(
-                (step, now_us + step, [(sid, _float32(gauss(2.0, 0.1))) for sid in range(self.plan.series)])
+                (step, now_us + step, [(sid, float32(gauss(2.0, 0.1))) for sid in range(self.plan.series)])
                 for step in range(first, first + rows)
             )
         )
 
-    @property
-    def _key(self) -> tuple[str, str]:
-        return self.run_id, self.stream
 
-
-def _float32(value: float) -> float:
+def float32(value: float) -> float:
     """What a training hands over is float32 noise, not float64."""
     rounded: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
     return rounded
@@ -214,7 +236,7 @@ async def _main(plan: Plan) -> Result:
     agents = [Agent(plan, index) for index in range(plan.agents)]
     for agent in agents:
         agent.prepare()
-    await asyncio.gather(*(agent.greet() for agent in agents))
+    await asyncio.gather(*(agent.begin() for agent in agents))
     print("ready", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     await asyncio.gather(*(agent.run() for agent in agents))
