@@ -118,7 +118,7 @@ def list_candidates(
     """Runs to compare this one with, the nearest first: its baseline, then those of its name, tags and project."""
     baseline = baseline_of(services.store, view.row)
     found, total = candidates(view.row, services.store.list_runs(), baseline, search)
-    return CompareCandidates.model_validate({"candidates": found, "total": total}, from_attributes=True)
+    return CompareCandidates(candidates=found, total=total)
 
 
 # ---- saved -----------------------------------------------------------------------------------

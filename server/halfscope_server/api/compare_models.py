@@ -1,4 +1,5 @@
-"""The typed API of comparisons: what is asked, and what is saved. What is answered is `compare.types`, as it is.
+"""The typed API of comparisons: what is asked, and what is saved. What is answered is `compare.types`
+and `query.partners.Candidate`, as they are.
 
 Must not import the store: routes translate. Invariant: as in models.py; and what is asked is bounded before anything
 is computed.
@@ -6,12 +7,13 @@ is computed.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from halfscope_server.api.models import Model, Window
 from halfscope_server.compare.types import MAX_MEMBERS, Alignment, Options
+from halfscope_server.query.partners import Candidate
 
 MAX_RUN_CHARS = 64
 RunIds = Annotated[
@@ -49,27 +51,10 @@ class ComparePanelQuery(CompareQuery, Window):
     seconds since each run's first step); `x` is left out of account."""
 
 
-class CompareCandidate(Model):
-    """A run that another may be compared with."""
-
-    id: str
-    name: str
-    project: str
-    tags: list[str]
-    precision: str
-    precision_role: str
-    state: str
-    last_step: int | None
-    created_us: int
-    why: Literal["baseline", "name", "tag", "project", "other"]
-    """What makes it near: it is the baseline that the run names; of the same project and name, a common tag, or only
-    the project; none of these."""
-
-
 class CompareCandidates(Model):
     """The nearest first, at most 50 of them."""
 
-    candidates: list[CompareCandidate]
+    candidates: list[Candidate]
     total: int
     """How many there are in all."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from halfscope_server.compare import cost, fairness, numerics, quality, stability
@@ -42,7 +43,10 @@ class Comparison:
 
     def __init__(self, views: Sequence[RunView], options: Options | None = None) -> None:
         self.views = tuple(views)
-        self.options = options or Options()
+        asked = options or Options()
+        self.options = replace(asked, metric=membership.metric_of(self.views, asked.metric))
+        self.metric_asked = asked.metric
+        """Of runs without a loss another metric is compared."""
         self.key = ",".join(view.run_id for view in self.views)
         """Which comparison this is: run ids joined by commas."""
         self._memo = Memo()
@@ -59,6 +63,10 @@ class Comparison:
     def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
         """What `compute` gave for `key`; computed by one thread, once."""
         return self._memo.get(key, compute)
+
+    def against(self, index: int) -> Comparison:
+        """The other way round: a member as the baseline, and the baseline held against it."""
+        return self.memo(("against", index), lambda: Comparison((self.views[index], self.baseline), self.options))
 
     def memo_pair(self, index: int, key: Hashable, compute: Callable[[], T]) -> T:
         """Likewise of one member and the baseline alone: kept on while neither has new data, whatever others do.

@@ -31,6 +31,7 @@ from halfscope_server.compare.noise import (
     error_between_neighbours,
     error_of_mean,
     error_of_prediction,
+    root_mean_square,
     t_quantile,
 )
 from halfscope_server.compare.types import Estimate, NoiseKind
@@ -51,6 +52,13 @@ SHARED = 0.5
 """Correlation of the two runs' changes from place to place, from which on the same batches are behind them."""
 UNSHARED_ERRORS = 3.0
 MIN_NOISE_CELLS = 20
+CALM_SHARE = 0.1
+"""Where the baseline scatters from step to step by less than this share of what the difference wanders by, batches do
+not tell how different the two runs are by chance (all data in one batch): what wanders by itself comes as far as the
+root of the number of stretches says, times its steps, and is held against that."""
+FAR = 10.0
+"""Times the baseline's level: a larger difference is told as it is, for `+4,000%` only tells that the level is next to
+nothing."""
 NUM_SCALES = 5
 
 
@@ -108,6 +116,11 @@ class Judgement:
         return not self.is_repeat and self.gain > 0 and abs(self.judged) > max(self.half, LOST_GAIN * self.gain)
 
     @property
+    def is_far(self) -> bool:
+        """Whether the difference is many times the level that it would be relative to."""
+        return abs(self.difference) > FAR * self.reference
+
+    @property
     def is_blind(self) -> bool:
         """Whether the band is so wide that what no seed does would be within it: nothing is shown to be equal then."""
         return self.noise != "none" and self.half > LOST_GAIN * max(self.gain, self.reference)
@@ -153,7 +166,7 @@ class Judgement:
             return Curve(at=at, difference=difference, half=np.full(at.size, np.inf), reference=reference)
         own = np.zeros(at.size)
         if self.noise == "paired":
-            own = self.batch_share * np.sqrt(_variance_nearby(kept.difference, _noise_cells(kept)))[at]
+            own = self.batch_share * _scatter_nearby(kept.difference, _noise_cells(kept))[at]
         spread = t_quantile(0.5 + BAND_SHARE / 2, self.freedom) * np.hypot(own, self.wander * reference)
         tolerance = self.options_tolerance * np.maximum(np.abs(level), GAIN_TOLERANCE * self.gain)
         return Curve(at=at, difference=difference, half=np.maximum(spread, tolerance), reference=reference)
@@ -213,6 +226,8 @@ def _held(
     reference, gain = _reference(kept), _gain(kept)
     tolerance = tolerance_share * max(abs(level), GAIN_TOLERANCE * gain)
     batch, batch_share = _batch_noise(kept)
+    if noise == "paired" and error is not None and _own_scatter(kept) < CALM_SHARE * error.value * reference:
+        error = Error(value=error.value * math.sqrt(2 * (error.freedom + 1)), freedom=error.freedom)
     if error is None:  # nothing is known of other seeds: what batches do to the two levels is the least
         error = _error_of_levels(kept, kept.final) or Error(value=batch / reference, freedom=1.0)
         batch = 0.0
@@ -267,6 +282,13 @@ def _batch_noise(kept: Pair) -> tuple[float, float]:
     return value, value / found.value
 
 
+def _own_scatter(kept: Pair) -> float:
+    """What the baseline's cells scatter by about a smooth curve, absolute."""
+    values = kept.baseline.mean[kept.x.size - _noise_cells(kept) :]
+    # The variance of a second difference is six times that of its values.
+    return root_mean_square(np.diff(values, 2)) / math.sqrt(6) if values.size > 2 else 0.0
+
+
 def _error_of_levels(kept: Pair, part: slice) -> Error | None:
     """The error of the difference of two levels that have nothing in common, relative to the reference."""
     one, two = (error_of_mean(run.mean[part], without_trend=True) for run in (kept.baseline, kept.member))
@@ -274,15 +296,18 @@ def _error_of_levels(kept: Pair, part: slice) -> Error | None:
         return None
     value = math.hypot(one.value, two.value)
     # Welch and Satterthwaite.
-    below = one.value**4 / one.freedom + two.value**4 / two.freedom
-    freedom = value**4 / below if below > 0 else min(one.freedom, two.freedom)
+    below = sum((each.value / value) ** 4 / each.freedom for each in (one, two)) if value > 0 else 0.0
+    freedom = 1 / below if below > 0 else min(one.freedom, two.freedom)
     return Error(value=value / _reference(kept), freedom=freedom)
 
 
 def _correlation(one: Floats, two: Floats) -> float:
     """Of changes, whose mean is about zero; 1 where nothing changes."""
-    power = math.sqrt(float((one**2).sum() * (two**2).sum()))
-    return float((one * two).sum()) / power if power > 0 else 1.0
+    largest = [float(np.abs(values).max(initial=0.0)) for values in (one, two)]
+    if min(largest) == 0:
+        return 1.0
+    one, two = one / largest[0], two / largest[1]
+    return float((one * two).sum()) / math.sqrt(float((one**2).sum() * (two**2).sum()))
 
 
 def _noise_cells(kept: Pair) -> int:
@@ -299,6 +324,8 @@ def _wander(kept: Pair) -> Error | None:
     first = kept.x.size - count * size
     means = [values[first:].reshape(count, size).mean(axis=1) for values in (kept.difference, kept.baseline.mean)]
     level = np.maximum(np.abs(means[1]), FLAT_SHARE * _range(kept.baseline.mean))
+    if abs(float(means[0][-1])) > FAR * level[-1]:
+        level[:] = level[-1]  # or what stays as it is would wander because the level falls away below it
     return error_between_neighbours(means[0] / np.where(level > 0, level, 1.0))
 
 
@@ -323,15 +350,17 @@ def _trailing(values: Floats, size: int) -> Floats:
     return np.asarray((total[size:] - total[:-size]) / size, np.float64)
 
 
-def _variance_nearby(values: Floats, size: int) -> Floats:
-    """The variance of single cells around each place, by the steps between neighbours."""
-    square = np.diff(values, prepend=values[:1]) ** 2 / 2
+def _scatter_nearby(values: Floats, size: int) -> Floats:
+    """The standard deviation of single cells around each place, by the steps between neighbours."""
+    steps = np.abs(np.diff(values, prepend=values[:1]))
+    largest = float(steps.max()) or 1.0  # squares of what is beyond 1e154 are no numbers
+    square = (steps / largest) ** 2 / 2
     if square.size > 1:
         square[0] = square[1]
     reach = np.minimum(np.arange(values.size) + size, values.size)
     total = np.cumsum(np.concatenate([[0.0], square]))
     before = np.maximum(np.arange(values.size) - size, 0)
-    return np.asarray((total[reach] - total[before]) / (reach - before), np.float64)
+    return np.asarray(largest * np.sqrt(np.maximum(total[reach] - total[before], 0.0) / (reach - before)), np.float64)
 
 
 # ---- repeats -------------------------------------------------------------------------------------

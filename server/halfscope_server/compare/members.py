@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from halfscope_server.compare import fairness
 from halfscope_server.compare.fairness.base import plain
 from halfscope_server.compare.fairness.config import flat
-from halfscope_server.compare.types import Member
+from halfscope_server.compare.types import Member, Options
 from halfscope_server.query.format import MISSING
 from halfscope_server.query.states import precision_of, precision_role
 from halfscope_server.query.view import RunView
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from halfscope_server.compare.comparison import Comparison
 
 LETTERS = "ABCDEFGH"
+DEFAULT_METRIC = Options().metric
 MAX_KEYS = 50
 """Keys of the configuration told at most."""
 MAX_CHARS = 200
@@ -80,6 +81,19 @@ def metrics(views: Sequence[RunView]) -> list[str]:
         for name in {series.name for series in view.series if is_quality(series.name) and series.kind == "gauge"}:
             names[name] = names.get(name, 0) + 1
     return sorted((name for name, count in names.items() if count > 1), key=lambda name: (name != "loss", name))
+
+
+def metric_of(views: Sequence[RunView], asked: str) -> str:
+    """The metric that is asked for; where that is the loss and the baseline and another do not both have one, the first
+    that they have, those whose direction is known before others."""
+    if asked != DEFAULT_METRIC or _is_shared(views, asked):
+        return asked
+    shared = [name for name in metrics(views) if _is_shared(views, name)]
+    return min(shared, key=lambda name: (lower_is_better(name) is None, name), default=asked)
+
+
+def _is_shared(views: Sequence[RunView], name: str) -> bool:
+    return views[0].has(name) and any(view.has(name) for view in views[1:])
 
 
 def is_quality(name: str) -> bool:

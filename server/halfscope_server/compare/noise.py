@@ -56,8 +56,11 @@ def error_of_mean(values: Floats, *, without_trend: bool = False) -> Error | Non
     size = values.size // num_blocks
     block = values[values.size - num_blocks * size :].reshape(num_blocks, size).mean(axis=1)
     rest = block - block.mean()
+    # Squares of what is beyond 1e154 are no numbers any more.
+    largest = float(np.abs(rest).max()) or 1.0
+    rest = rest / largest
     power = float((rest**2).sum())
-    spread = math.sqrt(power / (num_blocks - 1))
+    spread = math.sqrt(power / (num_blocks - 1)) * largest
     # Of so few the estimate lies below the truth by about 1/n.
     correlation = float((rest[1:] * rest[:-1]).sum() / power) + 1 / num_blocks if power > 0 else 0.0
     correlation = min(max(correlation, 0.0), 0.8)
@@ -76,8 +79,13 @@ def error_between_neighbours(values: Floats) -> Error | None:
     little to it, what goes to and fro all of itself."""
     if values.size < MIN_BLOCKS:
         return None
-    steps = np.diff(values)
-    return Error(value=math.sqrt(float((steps**2).mean()) / 2), freedom=values.size - 1)
+    return Error(value=root_mean_square(np.diff(values)) / math.sqrt(2), freedom=values.size - 1)
+
+
+def root_mean_square(values: Floats) -> float:
+    """Also of values whose squares are no numbers."""
+    largest = float(np.abs(values).max())
+    return largest * math.sqrt(float(((values / largest) ** 2).mean())) if largest > 0 else 0.0
 
 
 def error_of_prediction(groups: Sequence[Sequence[float]], counts: tuple[int, int]) -> Error | None:

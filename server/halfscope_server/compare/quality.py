@@ -164,6 +164,7 @@ def _quality(
 ) -> Quality:
     view, metric = comparison.views[index], comparison.options.metric
     noise: NoiseKind = judged.noise if judged else "none"
+    far = judged if judged is not None and judged.is_far else None
     return Quality(
         run=view.run_id,
         metric=metric,
@@ -176,6 +177,8 @@ def _quality(
         first_step=first_step,
         noise=noise,
         noise_share=judged.half / judged.reference if judged and noise != "none" else None,
+        absolute=far.difference if far else None,
+        noise_absolute=far.half if far and noise != "none" else None,
         oscillation=oscillation(view) if metric == "loss" else None,
         reason=reason,
     )
@@ -268,7 +271,8 @@ class DifferenceCurve:
     """The member's own."""
     relative: Floats
     """To the baseline's level there."""
-    absolute: Floats
+    reference: Floats
+    """What is relative is relative to this: times it, it is absolute."""
     low: Floats
     """Of the noise band, relative. Not finite where noise cannot be told: there is no band then."""
     high: Floats
@@ -290,7 +294,7 @@ def difference_curve(comparison: Comparison, index: int) -> DifferenceCurve | No
         x=judged.pair.x[curve.at],
         step=judged.pair.member.step[curve.at],
         relative=curve.difference / curve.reference,
-        absolute=curve.difference,
+        reference=curve.reference,
         low=-curve.half / curve.reference,
         high=curve.half / curve.reference,
         noise=judged.noise,

@@ -128,6 +128,11 @@ class Quality:
     noise: NoiseKind
     noise_share: float | None
     """Half width of the band at the end, relative to the baseline's level."""
+    absolute: float | None = field(default=None, kw_only=True)
+    """The difference itself, where it is more than ten times the baseline's level: that is next to nothing then, and
+    what is relative to it tells nothing."""
+    noise_absolute: float | None = field(default=None, kw_only=True)
+    """Half width of the band, where the difference is told absolute."""
     oscillation: float | None
     """`loss_oscillation` over the last 200 steps, for the loss."""
     reason: str = ""
@@ -238,7 +243,7 @@ class Numerics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why a member is likely worse: one mechanism with its evidence."""
+    """Why a member is likely worse, or the baseline where the member is better: one mechanism with its evidence."""
 
     id: str
     """`underflow`, `lost_updates`, `scale_collapsed`, `nonfinite_applied`, `skips` ..."""
@@ -247,6 +252,8 @@ class Reason:
     layer: str = ""
     step: int | None = None
     certainty: Literal["measured", "likely"] = "likely"
+    is_of_baseline: bool = False
+    """What was wrong with the baseline, where the member is better."""
     score: float = 0.0
     advice: str = ""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from halfscope_server.compare import reasons as causes
@@ -25,7 +25,7 @@ from halfscope_server.compare.types import (
     Reason,
     Verdict,
 )
-from halfscope_server.query.format import integer, layer_words, number, plural, share
+from halfscope_server.query.format import MISSING, integer, layer_words, number, plural, share
 
 if TYPE_CHECKING:
     from halfscope_server.compare.comparison import Comparison
@@ -56,6 +56,7 @@ class _Case:
     numerics: Numerics
     cost: Cost
     reasons: list[Reason]
+    """Of the member; where its metric is better, of the baseline."""
     confounders: list[FairnessItem]
     """Of quality."""
     slowing: list[FairnessItem]
@@ -63,6 +64,8 @@ class _Case:
     unknown: list[FairnessItem]
     """That may be confounders of quality."""
     tolerance_share: float
+    asked: str
+    """The metric that was asked for, where another is compared."""
     is_live: bool
 
 
@@ -78,6 +81,7 @@ def _case(comparison: Comparison, at: int) -> _Case:
     members, quality = comparison.members, comparison.quality[at]
     items = [item for item in comparison.fairness.items if not item.is_intended]
     different = [item for item in items if item.states[at] == "different"]
+    confounders = [item for item in different if "quality" in item.confounds and item.id not in OF_SEEDS]
     names = [member.name for member in members]
     told = [f"{m.name} ({m.letter})" if names.count(m.name) > 1 else m.name or m.letter for m in members]
     return _Case(
@@ -88,13 +92,23 @@ def _case(comparison: Comparison, at: int) -> _Case:
         quality=quality,
         numerics=comparison.numerics[at],
         cost=comparison.cost[at],
-        reasons=causes.find(comparison, at),
-        confounders=[item for item in different if "quality" in item.confounds and item.id not in OF_SEEDS],
+        reasons=_reasons(comparison, at, is_judged=not confounders),
+        confounders=confounders,
         slowing=[item for item in different if {"speed", "memory"} & set(item.confounds)],
         unknown=[item for item in items if item.states[at] == "unknown" and "quality" in item.confounds],
         tolerance_share=comparison.options.tolerance_share,
+        asked="" if comparison.metric_asked == comparison.options.metric else comparison.metric_asked,
         is_live=comparison.is_live,
     )
+
+
+def _reasons(comparison: Comparison, at: int, *, is_judged: bool) -> list[Reason]:
+    """What speaks for the member being worse. One that is better is so because of what is wrong with the baseline: that
+    is found as it would be of the baseline, were it the other way round."""
+    own = causes.find(comparison, at)
+    if comparison.quality[at].outcome != "better" or not is_judged:
+        return own
+    return [replace(reason, is_of_baseline=True) for reason in causes.find(comparison.against(at), 1)] + own
 
 
 def _verdict(case: _Case) -> Verdict:
@@ -125,7 +139,7 @@ def _is_shown_by_mechanism(case: _Case) -> bool:
         return False
     if quality.outcome in ("worse", "better") or abs(quality.difference.value) > quality.noise_share:
         return False
-    is_measured = any(reason.certainty == "measured" for reason in case.reasons)
+    is_measured = any(reason.certainty == "measured" and not reason.is_of_baseline for reason in case.reasons)
     loss = quality.difference.value if quality.lower_is_better else -quality.difference.value
     return is_measured and loss > TELLING_TOLERANCES * case.tolerance_share
 
@@ -178,10 +192,7 @@ def _headline(cases: Sequence[_Case], verdicts: Sequence[Verdict]) -> str:
 def _sentence(case: _Case, outcome: Outcome, start: _Start) -> str:
     against = {"equal": "to", "worse": "than", "better": "than", "unknown": "against"}[outcome]
     text = f"{case.name} {_judgement(case, outcome, start, f'{against} {case.baseline_name}')}"
-    if outcome == "worse":
-        text += _because(case)
-    else:
-        text += _but(case, outcome)
+    text += _because(case) if outcome == "worse" else _faulty_baseline(case, outcome) or _but(case, outcome)
     costs = _cost_words(case)
     return _live(case, f"{text}{f'; {costs}' if costs else ''}.")
 
@@ -200,8 +211,7 @@ def _judgement(case: _Case, outcome: Outcome, start: _Start, against: str = "") 
         case _:
             if quality.final is None:
                 return f"is {outcome}{against}: its {quality.metric} is {quality.final_words}"
-            size = quality.difference
-            by = f" by {share(abs(size.value))}" if size else ""
+            by = f" by {_size(quality).lstrip('+-')}" if quality.difference else ""
             return f"is {outcome}{against}{by} in {quality.metric}{_from(case, start)}"
 
 
@@ -218,8 +228,21 @@ def _difference(case: _Case) -> str:
     quality = case.quality
     if quality.difference is None:
         return f"{quality.metric} {quality.final_words}"
-    band = f", noise ±{share(quality.noise_share)}" if quality.noise_share is not None else ""
-    return f"{quality.metric} {_signed(quality.difference.value)}{band}"
+    noise = _band(quality)
+    return f"{quality.metric} {_size(quality)}{f', noise {noise}' if noise else ''}"
+
+
+def _size(quality: Quality) -> str:
+    """The difference with its sign: relative, or as it is where the baseline's level is next to nothing."""
+    if quality.absolute is not None:
+        return f"{'-' if quality.absolute < 0 else '+'}{number(abs(quality.absolute))}"
+    return _signed(quality.difference.value) if quality.difference else MISSING
+
+
+def _band(quality: Quality) -> str:
+    if quality.absolute is not None:
+        return "" if quality.noise_absolute is None else f"±{number(quality.noise_absolute)}"
+    return "" if quality.noise_share is None else f"±{share(quality.noise_share)}"
 
 
 def _signed(value: float) -> str:
@@ -254,6 +277,14 @@ def _because(case: _Case) -> str:
     return f", {'' if first.certainty == 'measured' else 'likely '}because {first.text}"
 
 
+def _faulty_baseline(case: _Case, outcome: Outcome) -> str:
+    """`, because in fp16 narrow lost 69% of its gradient ...`, of a run that is better than such a baseline."""
+    found = next((reason for reason in case.reasons if reason.is_of_baseline), None)
+    if outcome != "better" or found is None:
+        return ""
+    return f", {'' if found.certainty == 'measured' else 'likely '}because in {case.baseline_name} {found.text}"
+
+
 def _no_cause(case: _Case) -> str:
     if case.numerics.reason:
         return f"why cannot be told: {case.numerics.reason}"
@@ -262,7 +293,7 @@ def _no_cause(case: _Case) -> str:
 
 def _but(case: _Case, outcome: Outcome) -> str:
     """What is wrong, or only different, with the numbers though the metric does not say so."""
-    measured = [reason for reason in case.reasons if reason.certainty == "measured"]
+    measured = [reason for reason in case.reasons if reason.certainty == "measured" and not reason.is_of_baseline]
     if measured:
         return f", but {measured[0].text}"
     numerics = case.numerics
@@ -304,12 +335,15 @@ def _short(value: float) -> str:
 def _limits(case: _Case, outcome: Outcome) -> list[str]:
     quality, numerics = case.quality, case.numerics
     found = [_noise_words(case)]
+    if case.asked:
+        found.append(f"not both have {case.asked}: they are compared by {quality.metric}")
     if outcome == "worse" and _is_shown_by_mechanism(case):
-        band = share(quality.noise_share) if quality.noise_share is not None else "unknown"
         found.append(
             f"called worse because of what was measured: by itself the difference is within the noise of one run each"
-            f" (±{band})"
+            f" ({_band(quality) or '±unknown'})"
         )
+    if quality.absolute is not None:
+        found.append("the baseline's level is next to nothing: the difference is told as it is, not as a share of it")
     told = outcome == "unknown" and not case.confounders
     if quality.reason and not told and not found[0].startswith(quality.reason):
         found.append(quality.reason)

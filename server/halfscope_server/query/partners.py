@@ -35,7 +35,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A run that another may be compared with; mirrors the API."""
+    """A run that another may be compared with; the typed API hands it out as it is."""
 
     id: str
     name: str
@@ -47,6 +47,8 @@ class Candidate:
     last_step: int | None
     created_us: int
     why: Nearness
+    """What makes it near: it is the baseline that the run names; of the same project and name, a common tag, or only
+    the project; none of these."""
 
 
 class FindsRuns(Protocol):

@@ -109,7 +109,7 @@ def test_what_was_not_recorded_is_unknown(lite: Store, write_run: WriteRun) -> N
         writer.points("loss", range(10), 1.0)
         writer.commit()
     items = compare(lite, "run1", "run2")
-    assert {name for name, item in items.items() if item.state == "same"} == {"steps", "world_size"}
+    assert {name for name, item in items.items() if item.state == "same"} == {"start", "steps", "world_size"}
     unknown = [item for item in items.values() if item.state == "unknown"]
     assert all(item.text for item in unknown)
     assert all(item.values == ["–", "–"] for item in unknown)
@@ -133,6 +133,8 @@ CHANGES: list[tuple[str, dict[str, Any], str]] = [
      "2.6k against 1.3k parameters"),
     ("steps", {"series.loss": (range(60), 1.0), "series.input.mean": None, "series.grad.norm": None,
                "series.host.other_load": None}, "60 against 100: the first 60 are compared"),
+    ("start", {"series.loss": (range(40, 100), 1.0), "series.input.mean": None, "series.grad.norm": None,
+               "series.host.other_load": None}, "what came before step 40 is not compared"),
     (
         "code",
         {"environment.git": {"commit": "fedcba9876543210", "dirty": False}},

@@ -305,3 +305,75 @@ def test_copies_of_a_run_are_no_repeats(lite: Store, write_run: WriteRun) -> Non
     found = compare(lite, "run1", "run2", "run3", "run4", "half").quality
     assert [item.noise for item in found[1:]] == ["paired"] * 4
     assert [item.outcome for item in found[1:]] == ["equal"] * 4
+
+
+@pytest.mark.parametrize("largest", [1e200, 1e300])
+def test_losses_whose_squares_are_no_numbers_are_judged_as_any_others(
+    lite: Store, write_run: WriteRun, largest: float
+) -> None:
+    """The same two runs with a factor of far beyond 1e154: the same outcome, step and share."""
+    base = training(1)
+    other = base * (1 + 0.005 * np.random.default_rng(2).normal(size=NUM_STEPS)) * 1.08
+    found = []
+    for at, factor in enumerate((1.0, largest / 8)):
+        for run, values in (("base", base), ("other", other)):
+            write(write_run, f"{run}{at}", values * factor, precision=run)
+        found.append(compare(lite, f"base{at}", f"other{at}").quality[1])
+    usual, large = found
+    assert (large.outcome, large.first_step) == (usual.outcome, usual.first_step) == ("worse", usual.first_step)
+    assert large.difference is not None
+    assert usual.difference is not None
+    assert large.difference.value == pytest.approx(usual.difference.value, rel=1e-9)
+    assert large.noise_share == pytest.approx(usual.noise_share, rel=1e-9)
+    assert large.difference.high == pytest.approx(usual.difference.high, rel=1e-9)
+
+
+def test_what_walks_by_itself_without_batch_noise_is_no_difference(lite: Store, write_run: WriteRun) -> None:
+    """Differences that are sums of independent steps, of trainings on all data at once: hardly any of 30 is called one,
+    where a constant two percent always is."""
+    fall, called = 0.5 + 1.5 * np.exp(-np.arange(NUM_STEPS) / 500), 0
+    write(write_run, "run1", fall)
+    for at in range(30):
+        walk = np.cumsum(np.random.default_rng(at).normal(size=NUM_STEPS)) * 0.02 / np.sqrt(NUM_STEPS)
+        write(write_run, f"walk{at}", fall * (1 + walk), precision="FP16-AMP")
+        called += compare(lite, "run1", f"walk{at}").quality[1].outcome in ("worse", "better")
+    assert called <= 2
+    write(write_run, "run2", fall * 1.02, precision="FP16-AMP")
+    assert member(lite).outcome == "worse"
+
+
+def test_beside_a_level_of_next_to_nothing_the_difference_is_told_as_it_is(lite: Store, write_run: WriteRun) -> None:
+    """A loss that came down to 1e-5 against one that stays at 0.05: no thousands of percent, but both numbers."""
+    rng = np.random.default_rng(4)
+    base = 1e-5 + 2.0 * np.exp(-np.arange(NUM_STEPS) / 50) * np.exp(rng.normal(0, 0.1, NUM_STEPS))
+    write(write_run, "run1", base)
+    write(write_run, "run2", base + 0.05, precision="FP16-AMP")
+    found = member(lite)
+    assert found.outcome == "worse"
+    assert found.absolute == pytest.approx(0.05, rel=1e-6)
+    assert found.noise_absolute is not None
+    assert 0 < found.noise_absolute < 0.05
+    write(write_run, "run3", base * 1.08, precision="FP16-AMP")
+    small = compare(lite, "run1", "run3").quality[1]
+    assert (small.absolute, small.noise_absolute) == (None, None)
+
+
+def test_runs_without_a_loss_are_compared_by_the_first_metric_that_both_have(lite: Store, write_run: WriteRun) -> None:
+    """As a GAN logs them: of names that say which way is better, before others; what was asked for is told. Where one
+    is asked for by name it stays."""
+    rng = np.random.default_rng(5)
+    for run in ("run1", "run2"):
+        writer = write_run(run)
+        writer.facts(precision=run, seed=0)
+        for metric in ("balance", "d_loss", "g_loss"):
+            writer.points(metric, range(300), 1 + rng.normal(0, 0.01, 300))
+        if run == "run2":
+            writer.points("a_loss", range(300), 1.0)
+        writer.commit()
+    found = compare(lite, "run1", "run2")
+    assert (found.options.metric, found.metric_asked) == ("d_loss", "loss")
+    assert found.report.options.metric == "d_loss"
+    assert found.quality[1].difference is not None
+    assert "not both have loss: they are compared by d_loss" in found.report.verdicts[0].limits
+    assert compare(lite, "run1", "run2", metric="balance").options.metric == "balance"
+    assert compare(lite, "run1", "run2", metric="a_loss").quality[1].reason == "the baseline has no a_loss"

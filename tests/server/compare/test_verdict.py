@@ -24,6 +24,7 @@ from halfscope_server.compare.verdict import judge
 from halfscope_server.query import Views
 from halfscope_server.store.store import Store
 
+from tests.helpers.comparing import Recordings
 from tests.server.conftest import RunWriter
 
 UNDERFLOW = Reason(
@@ -241,3 +242,25 @@ def test_what_was_not_recorded_is_among_the_limits(sqlite_store: Store) -> None:
     verdict, _, outcome = _judged(sqlite_store, items=(unknown,))
     assert outcome == "equal"
     assert "not recorded of both: data order" in verdict.limits
+
+
+def test_a_better_run_says_what_is_wrong_with_the_baseline(recordings: Recordings) -> None:
+    """FP32 against an FP16 run with a layer that underflows: the same mechanism as the other way round, of the
+    baseline; where neither has a fault nothing is said."""
+    (verdict,), sentence, outcome = judge(Comparison(recordings.views("fp16_underflow", "fp32")))
+    (other,), _, _ = judge(Comparison(recordings.views("fp32", "fp16_underflow")))
+    assert (outcome, other.outcome) == ("better", "worse")
+    assert verdict.reasons[0] == replace(other.reasons[0], is_of_baseline=True)
+    assert f"because in fp16 {other.reasons[0].text}" in sentence
+    assert verdict.layer.startswith("narrow")
+    assert not any(reason.is_of_baseline for reason in other.reasons)
+
+
+def test_a_difference_beside_nothing_is_told_as_a_number(sqlite_store: Store) -> None:
+    """Of a baseline whose level is next to nothing, no thousands of percent."""
+    found = replace(WORSE, difference=Estimate(value=4_000.0), absolute=0.0499, noise_absolute=0.002)
+    verdict, sentence, _ = _judged(sqlite_store, found)
+    assert "is worse than fp32 by 0.0499 in loss" in sentence
+    assert any("next to nothing" in limit for limit in verdict.limits)
+    _, sentence, _ = _judged(sqlite_store, replace(found, outcome="equal", absolute=-0.0499))
+    assert "loss -0.0499, noise ±0.002" in sentence

@@ -1,6 +1,6 @@
 /** Why each run came out as it did: mechanisms with their evidence, what to do, and what all of it rests on. */
 
-import type { CompareReport, Reason, Verdict } from "../api/types";
+import type { CompareReport, Member, Reason, Verdict } from "../api/types";
 import { setLayer } from "../layers/selection";
 import { formatCount, shortenMiddle } from "../lib/format";
 import { Icon } from "../ui/icons";
@@ -37,7 +37,12 @@ function VerdictCard({ verdict, report }: { verdict: Verdict; report: CompareRep
       {reasons.length > 0 && (
         <ul className="reasons">
           {reasons.map((reason) => (
-            <ReasonLine key={`${reason.id} ${reason.layer}`} reason={reason} run={verdict.run} />
+            <ReasonLine
+              key={`${reason.is_of_baseline} ${reason.id} ${reason.layer}`}
+              reason={reason}
+              run={verdict.run}
+              whose={reason.is_of_baseline ? report.members[0] : undefined}
+            />
           ))}
         </ul>
       )}
@@ -46,7 +51,7 @@ function VerdictCard({ verdict, report }: { verdict: Verdict; report: CompareRep
   );
 }
 
-function ReasonLine({ reason, run }: { reason: Reason; run: string }) {
+function ReasonLine({ reason, run, whose }: { reason: Reason; run: string; whose: Member | undefined }) {
   const { text, layer, step, certainty, advice } = reason;
   const open = () => {
     setMember(run);
@@ -57,6 +62,8 @@ function ReasonLine({ reason, run }: { reason: Reason; run: string }) {
     <li className="severity-warning">
       <Icon name="warning" />
       <span>
+        {whose && <MemberName member={whose} />}
+        {whose && ": "}
         {text} <span className="muted">({certainty})</span>
         {advice && <span className="reason-advice">{advice}</span>}
         {layer && (

@@ -60,6 +60,12 @@ describe("the numbers", () => {
     expect(formatChange(-0.0000001)).toBe("< 0.01%");
   });
 
+  it("tell the difference itself where the baseline's level is next to nothing", () => {
+    const report = makeReport();
+    report.quality = report.quality.map((one, at) => (at ? { ...one, absolute: 0.05, noise_absolute: 0.002 } : one));
+    expect(cell(report, "Final loss")?.detail).toBe("+0.05000, noise ±0.002000");
+  });
+
   it("are never more certain than the verdict", () => {
     const report = makeReport();
     const { run = "" } = report.quality[1] ?? {};

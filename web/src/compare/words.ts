@@ -98,8 +98,12 @@ function qualityRows({ quality, verdicts, options }: CompareReport): Row[] {
   ];
 }
 
-function differenceWords({ difference, noise_share }: Quality): string {
+function differenceWords({ difference, noise_share, absolute, noise_absolute }: Quality): string {
   if (!difference) return "";
+  if (absolute != null) {
+    const band = noise_absolute == null ? "" : `, noise ±${formatLoss(noise_absolute)}`;
+    return `${absolute > 0 ? "+" : ""}${formatLoss(absolute)}${band}`;
+  }
   const size = noise_share == null ? "" : formatShare(noise_share);
   const noise = size === "" ? "" : `, noise ${size.startsWith("<") ? "" : "±"}${size}`;
   return `${formatChange(difference.value)}${noise}`;

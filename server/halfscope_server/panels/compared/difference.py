@@ -8,7 +8,7 @@ is no band.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,16 +60,17 @@ class DifferencePanel:
         return any(view.has(comparison.options.metric) for view in comparison.views)
 
     def structure(self, comparison: Comparison) -> Hashable:
-        return tuple((member.letter, member.name, look(member)) for member in comparison.members)
+        shown = tuple((member.letter, member.name, look(member)) for member in comparison.members)
+        return (_is_absolute(comparison), *shown)
 
     def skeleton(self, comparison: Comparison) -> go.Figure:
-        members = comparison.members
+        members, unit = comparison.members, "" if _is_absolute(comparison) else "%"
         found: list[Any] = []
         names = legend_names(members[1:], self.columns)
         for member, opacity, name in zip(members[1:], opacities(members)[1:], names, strict=True):
-            found += _skeleton(member, opacity, name)
+            found += _skeleton(member, opacity, name, unit)
         layout = {
-            "yaxis": {"title": {"text": "difference (%)"}, "zeroline": True},
+            "yaxis": {"title": {"text": f"difference ({unit})" if unit else "difference"}, "zeroline": True},
             "showlegend": len(members) > 2,
             # Areas between lines would turn it round.
             "legend": {"traceorder": "normal"},
@@ -79,20 +80,21 @@ class DifferencePanel:
     def fill(self, comparison: Comparison, window: Window) -> Fill:
         ends, members = places.ends_of(comparison, window), comparison.members[1:]
         found = [difference_curve(comparison, at) for at in range(1, len(comparison.views))]
-        curves = [None if ends is None or isinstance(one, NoAxis) else _cut(one, ends) for one in found]
+        is_absolute = _is_absolute(comparison)
+        curves = [None if ends is None or isinstance(one, NoAxis) else _cut(one, ends, is_absolute) for one in found]
         there = [(member, one) for member, one in zip(members, curves, strict=True) if one is not None and one.x.size]
         if ends is None or not there:
             return nothing(self.title, comparison, PER_MEMBER * len(members), _why(members, found))
         steps = places.whole_steps(comparison, ends)
-        words = [f"{member.letter} {_percent(float(one.relative[-1]))}" for member, one in there]
-        metric, noise = comparison.options.metric, NOISE_WORDS[there[0][1].noise]
+        words = [f"{member.letter} {one.words(one.y[-1])}" for member, one in there]
+        metric, noise = comparison.options.metric, NOISE_WORDS[there[0][1].curve.noise]
         x_axis, y_range = places.x_axis(comparison, window, ends), _range([one for _, one in there])
         letters = [
             letter_note(
                 member,
                 look(member)[0],
                 float(one.x[-1]),
-                float(np.clip(one.relative[-1] * 100, -LARGEST, LARGEST)),
+                float(np.clip(one.y[-1], -LARGEST, LARGEST)),
             )
             for member, one in there
         ]
@@ -112,7 +114,12 @@ class DifferencePanel:
         )
 
 
-def _skeleton(member: Member, opacity: float, name: str) -> list[Any]:
+def _is_absolute(comparison: Comparison) -> bool:
+    """Whether the baseline's level is next to nothing for any of them: percentages of it tell nothing."""
+    return any(quality.absolute is not None for quality in comparison.quality)
+
+
+def _skeleton(member: Member, opacity: float, name: str, unit: str) -> list[Any]:
     role, dash = look(member)
     quiet: dict[str, Any] = {"mode": "lines", "showlegend": False, "hoverinfo": "skip", "meta": {"role": "quiet"}}
     return [
@@ -126,51 +133,79 @@ def _skeleton(member: Member, opacity: float, name: str) -> list[Any]:
             meta={"role": role},
             opacity=opacity,
             line={"width": 1.5, "dash": dash},
-            hovertemplate="%{y:+.3~g}%",
+            hovertemplate=f"%{{y:+.3~g}}{unit}",
         ),
     ]
 
 
-def _cut(curve: DifferenceCurve, ends: places.Ends) -> DifferenceCurve:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """A curve in what the axis counts: percent, or the metric itself."""
+
+    curve: DifferenceCurve
+    is_absolute: bool
+
+    @property
+    def x(self) -> Floats:
+        return self.curve.x
+
+    @property
+    def y(self) -> Floats:
+        return self.of(self.curve.relative)
+
+    @property
+    def low(self) -> Floats:
+        return self.of(self.curve.low)
+
+    @property
+    def high(self) -> Floats:
+        return self.of(self.curve.high)
+
+    def of(self, relative: Floats) -> Floats:
+        with np.errstate(over="ignore"):
+            return relative * (self.curve.reference if self.is_absolute else 100.0)
+
+    def words(self, value: float) -> str:
+        return signed_number(value) if self.is_absolute else _percent(value / 100)
+
+
+def _cut(curve: DifferenceCurve, ends: places.Ends, is_absolute: bool) -> _Shown:
     """The part within a window, in no more places than a line is drawn with."""
     inside = np.flatnonzero((curve.x >= ends[0]) & (curve.x <= ends[1]))
     if inside.size > MAX_POINTS:
         inside = inside[np.linspace(0, inside.size - 1, MAX_POINTS).round().astype(np.int64)]
-    return DifferenceCurve(
-        x=curve.x[inside],
-        step=curve.step[inside],
-        relative=curve.relative[inside],
-        absolute=curve.absolute[inside],
-        low=curve.low[inside],
-        high=curve.high[inside],
-        noise=curve.noise,
-    )
+    kept = {name: getattr(curve, name)[inside] for name in ("x", "step", "relative", "reference", "low", "high")}
+    return _Shown(curve=replace(curve, **kept), is_absolute=is_absolute)
 
 
-def _draw(curve: DifferenceCurve | None) -> list[dict[str, Any]]:
-    if curve is None or not curve.x.size:
+def _draw(one: _Shown | None) -> list[dict[str, Any]]:
+    if one is None or not one.x.size:
         return [{"x": [], "y": [], "visible": False} for _ in range(PER_MEMBER)]
-    known = np.isfinite(curve.low) & np.isfinite(curve.high)
+    known = np.isfinite(one.low) & np.isfinite(one.high)
     return [
-        _line(curve.x[known], curve.low[known]),
-        _line(curve.x[known], curve.high[known]),
-        _line(curve.x, curve.relative),
+        _line(one.x[known], one.low[known]),
+        _line(one.x[known], one.high[known]),
+        _line(one.x, one.y),
     ]
 
 
 def _line(x: Floats, y: Floats) -> dict[str, Any]:
-    with np.errstate(over="ignore"):
-        return {"x": packed(x), "y": packed(np.clip(y * 100, -LARGEST, LARGEST)), "visible": bool(x.size)}
+    return {"x": packed(x), "y": packed(np.clip(y, -LARGEST, LARGEST)), "visible": bool(x.size)}
 
 
-def _range(curves: list[DifferenceCurve]) -> list[float]:
+def _range(curves: list[_Shown]) -> list[float]:
     """All of the lines, and what is usual of the bands."""
-    lines = np.concatenate([curve.relative for curve in curves]) * 100
-    half = np.concatenate([curve.high for curve in curves]) * 100
+    lines = np.concatenate([one.y for one in curves])
+    half = np.concatenate([one.high for one in curves])
     half = half[np.isfinite(half)]
     band = BAND_ROOM * float(np.median(half)) if half.size else 0.0
     low, high = min(float(lines.min()), -band), max(float(lines.max()), band)
     return axes.linear_range(max(low, -LARGEST), min(high, LARGEST))
+
+
+def signed_number(value: float) -> str:
+    """`+0.0499`."""
+    return ("+" if value > 0 else "") + number(value)
 
 
 def _percent(value: float) -> str:
@@ -184,23 +219,22 @@ def _why(members: list[Member], found: list[DifferenceCurve | NoAxis]) -> str:
     return "; ".join(reasons) or "These runs have nothing in common in this stretch. Reset the zoom (key 0) to see all."
 
 
-def _table(comparison: Comparison, there: list[tuple[Member, DifferenceCurve]]) -> Table:
+def _table(comparison: Comparison, there: list[tuple[Member, _Shown]]) -> Table:
     """Each run's difference and band at places of its own, evenly chosen."""
     rows = []
     each = max(1, NUM_ROWS // len(there))
-    for member, curve in there:
-        chosen = np.unique(np.linspace(0, curve.x.size - 1, min(each, curve.x.size)).round().astype(np.int64))
-        for at in chosen.tolist():
-            band = f"{_percent(float(curve.low[at]))} to {_percent(float(curve.high[at]))}"
-            known = bool(np.isfinite(curve.low[at]) and np.isfinite(curve.high[at]))
+    for member, one in there:
+        curve, low, high = one.curve, one.low, one.high
+        for at in np.unique(np.linspace(0, one.x.size - 1, min(each, one.x.size)).round().astype(np.int64)).tolist():
+            known = bool(np.isfinite(low[at]) and np.isfinite(high[at]))
             rows.append(
                 [
                     member.letter,
                     number(float(curve.x[at])),
                     integer(int(curve.step[at])),
                     _percent(float(curve.relative[at])),
-                    number(float(curve.absolute[at])),
-                    band if known else "–",
+                    number(float(curve.relative[at] * curve.reference[at])),
+                    f"{one.words(float(low[at]))} to {one.words(float(high[at]))}" if known else "–",
                 ]
             )
     columns = ["run", places.TITLES[comparison.options.align], "its step", "difference", "absolute", "noise"]

@@ -84,15 +84,25 @@ def quality(report: Report) -> Block:
     rows = [
         row("level at the end", lambda one: one.final_words or estimate(one.final, number)),
         row("95% interval", lambda one: estimate(one.final, number)),
-        row("against A", lambda one: estimate(one.difference, signed)),
+        row("against A", _difference),
         row("verdict", lambda one: WORDS[one.outcome] if one.difference is not None or one.reason else MISSING),
         row("leaves the noise at step", lambda one: integer(one.first_step)),
-        row("noise, half width", lambda one: maybe(one.noise_share, share)),
+        row("noise, half width", _noise),
         row("noise comes from", lambda one: one.noise),
         row("oscillation", lambda one: maybe(one.oscillation, share)),
         row("limits", lambda one: one.reason or MISSING),
     ]
     return Block(title=f"Quality: {report.options.metric}", columns=["", *_names(report)], rows=rows)
+
+
+def _difference(one: Quality) -> str:
+    if one.absolute is not None:
+        return f"{'+' if one.absolute > 0 else ''}{number(one.absolute)}"
+    return estimate(one.difference, signed)
+
+
+def _noise(one: Quality) -> str:
+    return maybe(one.noise_share, share) if one.absolute is None else maybe(one.noise_absolute, number)
 
 
 def cost(report: Report) -> Block:
