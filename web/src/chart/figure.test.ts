@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { Palette } from "../lib/theme";
 import { makeFigure } from "../test/samples";
 import { axisValue, buildFigure, fade, mergeOver } from "./figure";
+import contract from "./painting.json";
 
 const COLORS: Record<string, string> = { warm: "#FF8000", line: "#111111", muted: "#222222" };
 const palette: Palette = { mode: "light", color: (role) => COLORS[role] ?? "transparent" };
@@ -48,6 +49,24 @@ describe("buildFigure", () => {
     expect(layout.yaxis).toMatchObject({ fixedrange: true });
     expect(layout.yaxis2).toMatchObject({ fixedrange: true });
     expect(layout.uirevision).toBe("k1");
+  });
+});
+
+describe("painting", () => {
+  /** A colour of its own for each role, and what the example writes for it. */
+  const roles = ["warm", "quiet", "bad", "good", "fp16", "muted", "panel", "line", "text"];
+  const hex = (role: string) => `#0000${(roles.indexOf(role) + 1).toString(16).padStart(2, "0")}`;
+  const told = (_: string, role: string, opacity?: string) => (opacity ? fade(hex(role), Number(opacity)) : hex(role));
+  /** What a page adds to how things look: zoom, what stays between updates, its toolbar. */
+  const ours = ["uirevision", "dragmode", "modebar", "fixedrange"];
+
+  it("is what files get too", () => {
+    const expected = JSON.parse(JSON.stringify(contract.painted).replace(/role\((\w+)(?:,([\d.]+))?\)/g, told));
+    const { skeleton, fill } = contract.figure;
+    const figure = makeFigure({ skeleton, fill: { ...makeFigure().fill, ...fill } });
+    const painted = buildFigure(figure, { mode: "light", color: hex }, interaction);
+    const found = JSON.parse(JSON.stringify(painted, (key, value) => (ours.includes(key) ? undefined : value)));
+    expect(found).toEqual(expected);
   });
 });
 

@@ -1,6 +1,7 @@
 /** A panel's skeleton and fill as one Plotly figure in the theme's colours.
  *
- * Figures come from the server and name roles; here roles become colours. Knows no panel, metric or series.
+ * Figures come from the server and name roles; here roles become colours. Knows no panel, metric or series. The server
+ * paints files itself, in the same way: both are held to `painting.json`.
  */
 
 import { bandShapes, type ChartBand } from "../alerts/bands";
@@ -45,7 +46,8 @@ function paintTrace(trace: Json, palette: Palette): Json {
   const line = isObject(trace.line) ? trace.line : {};
   const marker = isObject(trace.marker) ? trace.marker : {};
   const painted: Json = { ...trace, line: { color, ...line }, marker: { color, ...marker } };
-  if (trace.type === "bar" || trace.type === "histogram") delete painted.line;
+  if (trace.type === "bar" || trace.type === "histogram" || trace.type === "heatmap") delete painted.line;
+  if (trace.type === "heatmap") delete painted.marker;
   if (trace.fill && trace.fill !== "none") painted.fillcolor ??= fade(color, AREA_OPACITY);
   if (typeof trace.mode === "string" && trace.mode.includes("text")) {
     painted.textfont = { color, ...(isObject(trace.textfont) ? trace.textfont : {}) };

@@ -2,7 +2,7 @@
 
 A token is `role(NAME)` or `role(NAME,OPACITY)`; the page's few lines of script put in the colour of the theme that the
 reader's system asks for. Must not import fastapi. Invariant: no colour leaves here but as a token, so one figure serves
-both themes.
+both themes; and it is painted as `web/src/chart/figure.ts` does it (`painting.json` beside that is held to by both).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def painted(figure: Json) -> Json:
         layout[name] = _axis(layout.get(name, {}))
     layout["shapes"] = [_shape(shape) for shape in layout.get("shapes", [])]
     layout["annotations"] = [_annotation(one) for one in layout.get("annotations", [])]
+    layout.pop("template", None)  # plotly.py writes its own into every figure
     return {"data": data, "layout": layout}
 
 
@@ -54,12 +55,14 @@ def _trace(trace: Json) -> Json:
     if role is None:
         return trace
     color = {"color": token(role)}
-    result = {**trace, "marker": color | trace.get("marker", {})}
-    if trace["type"] != "bar":
+    own = trace.get("type", "scatter")
+    result = {key: value for key, value in trace.items() if key not in ("line", "marker")}
+    if own != "heatmap":
+        result["marker"] = color | trace.get("marker", {})
+    if own not in ("bar", "histogram", "heatmap"):
         result["line"] = color | trace.get("line", {})
-    if trace["type"] == "heatmap":
-        result.pop("line")
-        result.pop("marker")
+    if "text" in trace.get("mode", ""):
+        result["textfont"] = color | trace.get("textfont", {})
     if trace.get("fill", "none") != "none":
         result.setdefault("fillcolor", token(role, AREA_OPACITY))
     return result
