@@ -5,7 +5,8 @@ Must not judge. Invariant: plain values; an empty one says that nothing was comp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from halfscope_server.ranks.types import Agreement, Straggler
 
@@ -16,5 +17,8 @@ class Judgement:
 
     agreement: tuple[Agreement, ...] = ()
     straggler: Straggler | None = None
+    num_nonfinite: Mapping[int, int] = field(default_factory=dict)
+    """Of each rank, where it is known."""
+    first_nonfinite: Mapping[int, int] = field(default_factory=dict)
     missing: tuple[int, ...] = ()
     """Ranks that sent nothing, where they were waited for long enough."""

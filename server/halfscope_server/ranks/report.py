@@ -44,7 +44,7 @@ def report(view: RunView, store: Store, judged: Judgement) -> RanksReport:
     """
     streams = reading.newest_streams(view.streams)
     attempt = max((row.attempt for row in view.streams), default=0)
-    rows = _rows(view, store, streams, attempt)
+    rows = _rows(view, store, streams, attempt, judged)
     world_size = max((row.world_size for row in streams.values()), default=1)
     buckets = _buckets(view, store, attempt, world_size)
     counts = view.event_counts
@@ -70,7 +70,9 @@ def report(view: RunView, store: Store, judged: Judgement) -> RanksReport:
 # ---- ranks -----------------------------------------------------------------------------------
 
 
-def _rows(view: RunView, store: Store, streams: Mapping[int, StreamRow], attempt: int) -> list[RankRow]:
+def _rows(
+    view: RunView, store: Store, streams: Mapping[int, StreamRow], attempt: int, judged: Judgement
+) -> list[RankRow]:
     last = _last_steps(view, store, attempt)
     furthest = max(last.values(), default=0)
     # Of the rank that is last as well: it may be thousands of steps behind.
@@ -102,8 +104,8 @@ def _rows(view: RunView, store: Store, streams: Mapping[int, StreamRow], attempt
                 step_s=step_s,
                 busy_s=medians["rank.busy_s"].get(rank),
                 wait_share=min(1.0, wait_s / step_s) if wait_s is not None and step_s else None,
-                num_nonfinite=nonfinite.get(rank, 0),
-                first_nonfinite_step=first_nonfinite.get(rank),
+                num_nonfinite=max(nonfinite.get(rank, 0), judged.num_nonfinite.get(rank, 0)),
+                first_nonfinite_step=judged.first_nonfinite.get(rank, first_nonfinite.get(rank)),
                 num_skipped=skipped.get(rank, 0) if has_scaler else None,
                 memory_bytes=None if memory is None else float(memory),
             )

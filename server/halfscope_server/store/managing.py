@@ -26,6 +26,7 @@ _TABLES_OF_A_RUN = (
     schema.layer,
     schema.stream_layer,
     schema.bucket_slice,
+    schema.rank_state,
     schema.segment,
     schema.chunk,
     schema.series_chunk,

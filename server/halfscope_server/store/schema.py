@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "r0005"
+REVISION = "r0006"
 """The newest migration; a database that says so needs no Alembic run (importing Alembic costs 0.3 s)."""
 
 metadata = MetaData()
@@ -169,6 +169,17 @@ bucket_slice = Table(
     _stream_id(),
     Column("time_us", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
+)
+
+# How far the ranks of a run are judged; its meaning is the ranks package's.
+rank_state = Table(
+    "rank_state",
+    metadata,
+    _run_id(),
+    Column("version", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("is_done", Boolean, nullable=False),
+    Column("updated_us", BigInteger, nullable=False),
 )
 
 segment = Table(

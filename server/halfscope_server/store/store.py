@@ -35,6 +35,7 @@ from halfscope_server.store.comparing import ComparisonStore
 from halfscope_server.store.engine import Database
 from halfscope_server.store.frames import FrameSelection
 from halfscope_server.store.news import News
+from halfscope_server.store.rank_states import RankStore
 from halfscope_server.store.reading import Selection
 from halfscope_server.store.tails import Tails
 from halfscope_server.store.types import (
@@ -66,6 +67,7 @@ class Store:
         self._tails = Tails()
         self._news: News | None = None
         self.alerts = AlertStore(self._writing, self._reading, self._tell, self.frame_moments)
+        self.ranks = RankStore(self._writing, self._reading, self._tell)
         self.comparisons = ComparisonStore(self._writing, self._reading)
 
     @classmethod
