@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from halfscope.guard import tried
 from halfscope.instrument.attempt import Value, host
+from halfscope.instrument.ddp.reducing import lengths
 from halfscope.instrument.device import Slot
 from halfscope.instrument.rings import Rings
 
@@ -69,17 +70,22 @@ class Layout:
         self.names = names
         self.ids = tuple(map(id, self.parameters))
         self.dtype = str(buffer.dtype).removeprefix("torch.")
-        self.num_elements = sum(map(torch.Tensor.numel, self.parameters))
+        self.lengths = lengths(self.parameters)
+        self.num_elements = sum(self.lengths)
         self.counts: list[int] = []
         self.places: torch.Tensor | None = None
         """Of the elements in the bucket; None where it is no plain row of numbers."""
-        if buffer.layout is torch.strided and buffer.is_floating_point() and buffer.numel() == self.num_elements:
+        if buffer.layout is torch.strided and buffer.numel() == self.num_elements:
             self.places = self._places(most_per_layer).to(buffer.device)
+
+    def parts(self, buffer: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Each layer's elements."""
+        return [buffer] if self.places is None else torch.split(buffer, self.lengths)
 
     def _places(self, most: int) -> torch.Tensor:
         places: list[np.ndarray[Any, Any]] = []
         begin = 0
-        for count in map(torch.Tensor.numel, self.parameters):
+        for count in self.lengths:
             places.append(np.arange(begin, begin + count, max(1, -(-count // most)), dtype=np.int64))
             begin += count
         self.counts = [len(each) for each in places]

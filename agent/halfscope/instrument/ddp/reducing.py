@@ -9,7 +9,7 @@ this hook and ranks without one fit together.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,6 +58,7 @@ class DefaultReduction:
         """By parameter, where its gradient lay when it was complete; only of models whose gradients may lie in the
         bucket, and whose number of ranks is no power of two: there the reducer divides in one case and multiplies by
         the inverse in the other, which may differ in the last bit."""
+        self._has_complex = any(parameter.is_complex() for parameter in model.parameters())
         if model.gradient_as_bucket_view:
             self._storages = {}
             for parameter in model.parameters():
@@ -86,12 +87,16 @@ class DefaultReduction:
     def _divide(self, bucket: Any, buffer: torch.Tensor, divisor: int) -> None:
         if buffer.layout is not torch.strided:
             buffer.div_(divisor)
-        elif self._storages is None or not divisor & (divisor - 1):
+        elif not self._has_complex and (self._storages is None or not divisor & (divisor - 1)):
             buffer.mul_(1.0 / divisor)
         else:
+            storages = self._storages or {}
             here = buffer.untyped_storage().data_ptr()
-            for parameter, grad in zip(bucket.parameters(), bucket.gradients(), strict=True):
-                if self._storages.pop(id(parameter), None) == here:
+            parameters: list[torch.Tensor] = bucket.parameters()
+            for parameter, part in zip(parameters, torch.split(buffer, lengths(parameters)), strict=True):
+                # Complex by complex: infinities give other results than part by part.
+                grad = torch.view_as_complex(part.view(-1, 2)) if parameter.is_complex() else part
+                if storages.pop(id(parameter), None) == here:
                     grad.div_(divisor)
                 else:
                     grad.mul_(1.0 / divisor)
@@ -107,6 +112,12 @@ class _StorageHook:
     def __call__(self, parameter: torch.Tensor) -> None:
         if self._storages is not None and parameter.grad is not None and parameter.grad.layout is torch.strided:
             self._storages[id(parameter)] = parameter.grad.untyped_storage().data_ptr()
+
+
+def lengths(parameters: Sequence[torch.Tensor]) -> list[int]:
+    """How many elements of a dense bucket each of its parameters has. Of complex numbers both parts are elements, which
+    the bucket's own `gradients()` overlooks."""
+    return [parameter.numel() * (2 if parameter.is_complex() else 1) for parameter in parameters]
 
 
 def _then(future: Any, done: Callable[[Any], torch.Tensor]) -> Future[torch.Tensor]:

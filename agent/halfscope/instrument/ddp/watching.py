@@ -213,9 +213,9 @@ class ReductionWatch:
         layout = reduced.layout(bucket, index, self._names)
         note = BucketNote(reduction, layout, byte_size(buffer), reduction.clock.now())
         if work.rings.on_host(buffer):
-            self._measure(reduction, layout, bucket, buffer, compression)
+            self._measure(reduction, layout, buffer, compression)
         else:
-            self._capture(reduction, layout, bucket, buffer, compression)
+            self._capture(reduction, layout, buffer, compression)
         if reduction.is_sampled and layout.places is not None:
             note.sample = self._sample(work, layout.places, buffer)
         reduction.buckets.append(note)
@@ -244,9 +244,9 @@ class ReductionWatch:
         return reduction
 
     def _measure(
-        self, reduction: Reduction, layout: Layout, bucket: Any, buffer: torch.Tensor, compression: Compression | None
+        self, reduction: Reduction, layout: Layout, buffer: torch.Tensor, compression: Compression | None
     ) -> None:
-        found = communication.read(buffer, bucket.gradients)
+        found = communication.read(buffer, partial(layout.parts, buffer))
         if found is None:
             reduction.is_measured = False
             return
@@ -255,13 +255,13 @@ class ReductionWatch:
         if compression is not None:
             limit = compression.overflows_at(reduction.num_ranks)
             if not found.norm < limit:  # no element is larger than the norm of all
-                large = communication.too_large(bucket.gradients(), limit)
+                large = communication.too_large(layout.parts(buffer), limit)
                 reduction.too_large += [layout.names[at] for at in large if at not in found.nonfinite]
 
     def _capture(
-        self, reduction: Reduction, layout: Layout, bucket: Any, buffer: torch.Tensor, compression: Compression | None
+        self, reduction: Reduction, layout: Layout, buffer: torch.Tensor, compression: Compression | None
     ) -> None:
-        grads = bucket.gradients() if buffer.layout is torch.strided else [buffer]
+        grads = layout.parts(buffer)
         captured = reduction.rings.norms(grads)
         reduction.layer_norms += [(layout, positions, slot) for positions, slot in captured]
         reduction.is_measured &= sum(len(positions) for positions, _ in captured) == len(grads)
