@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test setup setup-demo serve bench soak calibrate lint format web screenshots clean
+.PHONY: help demo demo-ddp test setup setup-demo serve bench bench-ranks soak calibrate lint format web screenshots clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 demo: setup-demo ## Install what is needed, start the server and watch five real trainings live
 	@$(BIN)/halfscope demo $(ARGS)
+
+demo-ddp: setup-demo ## The same with one training of two ranks, of which one overflows now and then
+	@$(BIN)/halfscope demo --ranks $(ARGS)
 
 test: setup ## Install everything and run every check: lint, types, import rules, web, Python and browser tests
 	@$(BIN)/python scripts/checks.py $(GROUPS)
@@ -25,6 +28,9 @@ serve: setup-demo ## Start the server on the embedded SQLite
 
 bench: setup ## Measure speed against baselines in the same run; prints "name value unit" lines, the summary last
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+bench-ranks: setup ## Measure one server under a job of 1,024 ranks on 128 nodes
+	@$(BIN)/python -m tests.bench --only 'ranks.*' $(ARGS)
 
 soak: setup ## The long forms: a server away for a minute under load; the demo's healthy runs from end to end
 	@HALFSCOPE_TEST_OUTAGE_S=60 $(BIN)/python -m pytest -q tests/server/test_transport_end_to_end.py -k stopped_for_a_while

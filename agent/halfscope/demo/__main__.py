@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from halfscope.demo.trainings import TRAININGS, find
+from halfscope.demo.trainings import RANKS_TRAININGS, TRAININGS, find
 
 NICENESS = 10
 """Server and browser come first on a small machine, so that the picture stays fluent while five trainings run."""
@@ -26,12 +26,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--list", action="store_true", help="print the names of the runs and stop")
     which.add_argument("--run", metavar="NAME", help="the run to train")
+    parser.add_argument("--ranks", action="store_true", help="with --list: the runs of several ranks")
     parser.add_argument("--server", metavar="URL", help="address of the halfscope server; default: as for any training")
     parser.add_argument("--steps", type=int, metavar="N", help="train N steps instead of the run's own number")
     parser.add_argument("--project", default="halfscope-demo", help="project the run appears under")
     options = parser.parse_args(arguments)
     if options.list:
-        print("\n".join(training.name for training in TRAININGS))
+        print("\n".join(training.name for training in (RANKS_TRAININGS if options.ranks else TRAININGS)))
         return 0
     try:
         training = find(options.run)
@@ -39,17 +40,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     if options.steps is not None and options.steps < 1:
         parser.error(f"--steps is {options.steps}; expected at least 1")
+    if training.num_ranks > 1 and "RANK" not in os.environ:
+        return _launch(training.num_ranks, sys.argv[1:] if arguments is None else arguments)
     _be_modest()
     from halfscope.demo.train import train
 
     try:
         for progress in train(training, num_steps=options.steps, server=options.server, project=options.project):
             # NaN is written as Python reads it; only `halfscope demo` and people read these lines.
-            print(json.dumps(asdict(progress)), flush=True)
+            if os.environ.get("RANK", "0") == "0":
+                print(json.dumps(asdict(progress)), flush=True)
     except ImportError as error:
         print(f"halfscope demo: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _launch(num_ranks: int, arguments: Sequence[str]) -> int:
+    """Becomes torchrun, which starts this program once per rank."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks), "-m"]
+    # Behind the dashes nothing is torchrun's: it would take --run for an abbreviation of its own.
+    os.execv(sys.executable, [sys.executable, *torchrun, "--", "halfscope.demo", *arguments])
 
 
 def _be_modest() -> None:

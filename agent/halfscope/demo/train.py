@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch.nn import functional
 
 import halfscope
@@ -25,6 +26,9 @@ SHARD_START_SHARE = 0.4
 SHARD_STEPS = 80
 """How many steps it stays there: enough for the scale of the troubled run to fall by some thirty halvings, far below 1,
 where the gradients of whole layers underflow until it has grown again."""
+VISIT_EVERY = 300
+VISIT_STEPS = 3
+"""How often the last of several ranks reads the odd shard, and for how long: one or two of its batches overflow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +62,14 @@ def train(
     total = training.num_steps if num_steps is None else num_steps
     digits = load_digits()
     torch.manual_seed(training.seed)
-    model: torch.nn.Module
-    model = ConvNet() if training.network == "cnn" else RowTransformer(training.mask_constant)
+    network: torch.nn.Module
+    network = ConvNet() if training.network == "cnn" else RowTransformer(training.mask_constant)
+    rank = 0
+    model = network
+    if training.num_ranks > 1:
+        dist.init_process_group("gloo")
+        rank = dist.get_rank()
+        model = torch.nn.parallel.DistributedDataParallel(network)
     optimizer = torch.optim.AdamW(model.parameters(), lr=training.learning_rate)
     scaler = torch.amp.GradScaler(
         "cpu", init_scale=training.init_scale, growth_interval=training.growth_interval, enabled=training.fp16
@@ -78,19 +88,32 @@ def train(
         mode=mode,
     )
     report_every = max(1, total // NUM_REPORTS)
-    shard_start = int(SHARD_START_SHARE * total)
     for step in range(total):
         for group in optimizer.param_groups:
             group["lr"] = training.learning_rate * lr_factor(step, total, training.warmup_share)
-        odd_shard = shard_start <= step < shard_start + SHARD_STEPS
-        images, labels = batch(digits, seed=training.seed, step=step, size=training.batch_size, odd_shard=odd_shard)
+        images, labels = batch(
+            digits,
+            seed=training.seed + rank,
+            step=step,
+            size=training.batch_size,
+            odd_shard=_reads_odd_shard(training, rank, step, total),
+        )
         loss = update(model, optimizer, scaler, images, labels, training)
         run.step(loss=loss, samples=len(labels))
         if (step + 1) % report_every == 0 or step + 1 == total:
-            accuracy = held_out_accuracy(model, digits, training)
+            accuracy = held_out_accuracy(network, digits, training)
             run.log(**{"val/accuracy": accuracy})
             yield Progress(run=training.name, step=step + 1, total=total, loss=float(loss), accuracy=accuracy)
     run.finish()
+    if training.num_ranks > 1:
+        dist.destroy_process_group()
+
+
+def _reads_odd_shard(training: Training, rank: int, step: int, total: int) -> bool:
+    if training.num_ranks > 1:
+        return rank == training.num_ranks - 1 and step % VISIT_EVERY >= VISIT_EVERY - VISIT_STEPS
+    start = int(SHARD_START_SHARE * total)
+    return start <= step < start + SHARD_STEPS
 
 
 def update(

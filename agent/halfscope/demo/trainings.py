@@ -1,6 +1,7 @@
-"""What the demo trains: five runs, each a few numbers. Must not import torch, so that `--list` answers at once.
+"""What the demo trains: five runs, and one of two ranks, each a few numbers.
 
-Invariant: runs of one network share seed, batches and schedule; only precision and the stated mistakes differ.
+Must not import torch, so that `--list` answers at once. Invariant: runs of one network share seed,
+batches and schedule; only precision and the stated mistakes differ.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Training:
     seed: int = 7
     baseline: str | None = None
     """The run that it is compared with."""
+    num_ranks: int = 1
+    """Processes under DistributedDataParallel; the last of them reads the odd shard now and then."""
 
     def config(self) -> Mapping[str, Any]:
         """What the run shows on its Config page."""
@@ -69,6 +72,20 @@ TRAININGS = (
     ),
 )
 
+RANKS_TRAININGS = (
+    Training(
+        name="fp16-two-ranks",
+        network="transformer",
+        fp16=True,
+        learning_rate=1.5e-3,
+        mask_constant=TROUBLED_MASK_CONSTANT,
+        # Between two visits to the odd shard the scale has time to come back.
+        growth_interval=100,
+        num_ranks=2,
+    ),
+)
+"""Of `halfscope demo --ranks`."""
+
 
 def find(name: str) -> Training:
     """The training of that name.
@@ -76,7 +93,8 @@ def find(name: str) -> Training:
     Raises:
         ValueError: there is none; names those that exist.
     """
-    for training in TRAININGS:
+    trainings = TRAININGS + RANKS_TRAININGS
+    for training in trainings:
         if training.name == name:
             return training
-    raise ValueError(f"no demo run is called {name!r}; there are {', '.join(each.name for each in TRAININGS)}")
+    raise ValueError(f"no demo run is called {name!r}; there are {', '.join(each.name for each in trainings)}")

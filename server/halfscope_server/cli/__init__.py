@@ -118,6 +118,9 @@ def demo_command(
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, help="Steps per training instead of their own number.")
     ] = None,
+    ranks: Annotated[
+        bool, typer.Option("--ranks", help="One training of two ranks instead, of which one overflows now and then.")
+    ] = False,
     port: Port = None,
 ) -> None:
     """Start the server and watch real trainings live."""
@@ -131,6 +134,7 @@ def demo_command(
             open_browser=not no_browser and sys.stdout.isatty() and has_desktop(),
             temporary=temporary,
             steps=steps,
+            ranks=ranks,
         )
 
 

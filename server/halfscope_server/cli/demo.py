@@ -46,6 +46,7 @@ def run(
     open_browser: bool,
     temporary: bool,
     steps: int | None,
+    ranks: bool = False,
 ) -> None:
     """Runs all trainings of the demo at once and shows where they stand.
 
@@ -56,12 +57,13 @@ def run(
         open_browser: also open the sign-in link.
         temporary: keep everything in a folder that is deleted in the end.
         steps: steps per training instead of their own number.
+        ranks: the training of several ranks instead of those of one process each.
 
     Raises:
         DemoError: the server did not start, or a training failed.
     """
     with _home(settings, temporary=temporary) as settings, Children() as children:
-        names = _names()
+        names = _names(ranks=ranks)
         target, server = _server(settings, children)
         link = client.get_json(target, "/api/v1/session/links", method="POST")["url"]
         _watch_runs(target)
@@ -100,8 +102,10 @@ def _home(settings: Settings, *, temporary: bool) -> Iterator[Settings]:
         yield replace(settings, home=Path(folder), journals=None, database_url="")
 
 
-def _names() -> list[str]:
-    listed = subprocess.run([*TRAINER, "--list"], capture_output=True, text=True, check=False)
+def _names(*, ranks: bool) -> list[str]:
+    listed = subprocess.run(
+        [*TRAINER, "--list", *(["--ranks"] if ranks else [])], capture_output=True, text=True, check=False
+    )
     if listed.returncode != 0:
         raise DemoError(f"the demo's trainings cannot start: {_last_line(listed.stderr)}")
     return listed.stdout.split()
