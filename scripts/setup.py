@@ -249,6 +249,9 @@ def main() -> int:
     what = sys.argv[1] if len(sys.argv) > 1 else "dev"
     extras = {"demo": "server,demo", "dev": "dev"}[what]
     python_key = f"{sys.version} {fingerprint(ROOT / 'pyproject.toml', ROOT / 'constraints.txt')}"
+    # The compiled helper of the agent is built when the package is installed.
+    native = ROOT / "agent" / "halfscope" / "native"
+    package_key = f"{python_key} {fingerprint(ROOT / 'hatch_build.py', native / 'build.py', native / 'helper.c')}"
     first: list[Step] = [
         (f"virtual environment in .venv with Python {sys.version.split()[0]}, and pip (about 2 MB)", make_venv),
         ("Node >= 20.19 (from PyPI, about 60 MB, unless one is on the PATH)", node),
@@ -257,7 +260,7 @@ def main() -> int:
         ("torch (CPU build, about 190 MB, unless one is there)", lambda: once("torch", python_key, install_torch)),
         (
             f"halfscope and its packages [{extras}] (about {110 if what == 'demo' else 550} MB from the package index)",
-            lambda: once(f"packages-{what}", python_key, lambda: install_packages(extras)),
+            lambda: once(f"packages-{what}", package_key, lambda: install_packages(extras)),
         ),
     ]
     web: list[Step] = [

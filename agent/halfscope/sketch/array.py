@@ -1,6 +1,7 @@
 """The sketch of an array: one pass over its bits, in blocks that stay in the cache, on one thread.
 
-A float's exponent field *is* its bin, so no logarithm is taken: the bits are shifted down and counted. Must not
+A float's exponent field *is* its bin, so no logarithm is taken: the bits are shifted down and counted, by the compiled
+helper where there is one and by NumPy where not: the same counts, and sums that differ by rounding alone. Must not
 import torch. Invariant: counts are exact for every value of every format that is taken (float16, float32, float64,
 and BF16 as its bits), subnormals in their own bins, and no temporary is larger than a block.
 """
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfscope import native
 from halfscope.sketch.algebra import Sketch
 
 Array = NDArray[Any]
@@ -124,8 +126,11 @@ class ArraySketcher:
         is_exact = fraction == 0.5  # a power of two moves bins, and no element has to be divided
         is_double = not is_exact or any(array.dtype == _F64 for array in arrays)
         table = _Table([array.size for array in arrays], _DOUBLE if is_double else _SINGLE)
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            self._count(table, arrays, None if is_exact else divide_by)
+        if native.helper is None:
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                self._count(table, arrays, None if is_exact else divide_by)
+        else:
+            table.count(native.helper, arrays, 0.0 if is_exact else divide_by)
         sketch = table.sketch()
         return sketch.shifted(1 - exponent) if is_exact and exponent != 1 else sketch
 
@@ -249,11 +254,18 @@ class _Table:
 
     def __init__(self, sizes: Sequence[int], layout: _Layout) -> None:
         self._lowest = layout.lowest
-        self._n = np.array(sizes, np.int64)
-        self._zeros, self._nan, self._pos_inf, self._neg_inf = np.zeros((4, len(sizes)), np.int64)
-        self.sum, self.sumsq, self._absmax, self._absmin = np.zeros((4, len(sizes)))
+        self._numbers, self._moments = np.zeros((5, len(sizes)), np.int64), np.zeros((4, len(sizes)))
+        self._n, self._zeros, self._nan, self._pos_inf, self._neg_inf = self._numbers
+        self.sum, self.sumsq, self._absmax, self._absmin = self._moments
+        self._n += np.array(sizes, np.int64)
         self._absmin += np.inf
         self._counts = np.zeros((len(sizes), layout.num_bins), np.int64)
+
+    def count(self, helper: Any, arrays: Sequence[Array], divide_by: float) -> None:
+        """Counts all arrays by the compiled helper; each is the row of its place."""
+        # A view of whatever lies dense in memory, in any order of its axes.
+        flat = [array if array.ndim == 1 and array.flags.c_contiguous else array.ravel(order="K") for array in arrays]
+        helper.sketch(flat, divide_by, self._lowest, self._counts, self._numbers, self._moments)
 
     def add_fields(self, row: Any, fields: NDArray[np.int64], num_zeros: Any, layout: _Layout) -> None:
         """Counts per exponent field, of a row or of several different ones: those of normal numbers are bins."""

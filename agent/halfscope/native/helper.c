@@ -1,0 +1,535 @@
+/* The compiled helper: sums of squares and exponent sketches of arrays in host memory, in one pass each.
+ *
+ * Built where a C compiler is (hatch_build.py); whoever calls it has another way to the same numbers. It reads memory
+ * and never writes into a tensor. Limited API: one build serves every Python from 3.11 on.
+ * Invariants: what is not dense host memory of a type it knows is refused, not guessed; counts are taken from bits, so
+ * they are exact whatever the processor does with subnormals; sums are in double precision, in another order than
+ * NumPy's. Elements may lie at any address.
+ */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define HELPER_VERSION 1 /* of this interface: halfscope.native takes no other */
+#define BLOCK 2048       /* elements that are worked on at a time: they stay in the first cache */
+#define FULL (1u << 30)  /* elements after which 32-bit counts are added up */
+#define GIL_ELEMENTS 262144 /* less than some 100 us of work: handing the interpreter over costs more than it gives */
+
+#if defined(__GNUC__) && defined(__x86_64__)
+#define WIDE __attribute__((target("avx2")))
+#define HAS_WIDE() __builtin_cpu_supports("avx2")
+#endif
+#if defined(__GNUC__)
+#define INLINE static inline __attribute__((always_inline))
+#define ANYWHERE __attribute__((aligned(1), may_alias))
+#else
+#define INLINE static inline
+#define ANYWHERE
+#endif
+
+typedef float f32 ANYWHERE;
+typedef double f64 ANYWHERE;
+typedef uint16_t u16 ANYWHERE;
+typedef uint32_t u32 ANYWHERE;
+typedef uint64_t u64 ANYWHERE;
+
+typedef enum { F16, BF16, F32, F64 } Kind;
+static const size_t BYTES[] = {2, 2, 4, 8};
+
+typedef struct {
+    const char *data;
+    size_t count;
+    Kind kind;
+} Span;
+
+/* ---- loading ------------------------------------------------------------------------------------------------- */
+
+/* The bits of an FP16 number as those of the float32 that it is. Its subnormals are normal there. */
+INLINE uint32_t half_bits(uint16_t half) {
+    uint32_t magnitude = half & 0x7fffu, sign = (half & 0x8000u) << 16, is_small = -(uint32_t)(magnitude < 0x0400u);
+    float small = (float)(int32_t)magnitude * 0x1p-24f;
+    uint32_t small_bits;
+    memcpy(&small_bits, &small, 4);
+    uint32_t bits = (magnitude << 13) + (magnitude < 0x7c00u ? 0x38000000u : 0x70000000u);
+    return sign | (is_small & small_bits) | (~is_small & bits);
+}
+
+INLINE void load_bits(const Span *span, size_t start, size_t count, uint32_t *bits) {
+    if (span->kind == F32) {
+        memcpy(bits, span->data + 4 * start, 4 * count);
+    } else if (span->kind == BF16) {
+        const u16 *from = (const u16 *)span->data + start;
+        for (size_t i = 0; i < count; i++) bits[i] = (uint32_t)from[i] << 16;
+    } else {
+        uint16_t from[BLOCK];
+        memcpy(from, span->data + 2 * start, 2 * count);
+        for (size_t i = 0; i < count; i++) bits[i] = half_bits(from[i]);
+    }
+}
+
+/* ---- sum of squares ------------------------------------------------------------------------------------------ */
+
+#define LANES 16 /* as many sums as hide the latency of an addition */
+
+#define SUM_SQUARES(from, count, total)                                     \
+    do {                                                                    \
+        double lanes[LANES] = {0};                                          \
+        size_t i = 0;                                                       \
+        for (; i + LANES <= (count); i += LANES)                            \
+            for (int lane = 0; lane < LANES; lane++) {                      \
+                double value = (double)(from)[i + lane];                    \
+                lanes[lane] += value * value;                               \
+            }                                                               \
+        for (; i < (count); i++) lanes[0] += (double)(from)[i] * (double)(from)[i]; \
+        for (int lane = 0; lane < LANES; lane++) (total) += lanes[lane];    \
+    } while (0)
+
+INLINE double sum_squares_of(const Span *span) {
+    double total = 0.0;
+    if (span->kind == F32) {
+        const f32 *from = (const f32 *)span->data;
+        SUM_SQUARES(from, span->count, total);
+    } else if (span->kind == F64) {
+        const f64 *from = (const f64 *)span->data;
+        SUM_SQUARES(from, span->count, total);
+    } else {
+        float block[BLOCK];
+        for (size_t start = 0; start < span->count; start += BLOCK) {
+            size_t count = span->count - start < BLOCK ? span->count - start : BLOCK;
+            uint32_t bits[BLOCK];
+            load_bits(span, start, count, bits);
+            memcpy(block, bits, 4 * count);
+            SUM_SQUARES(block, count, total);
+        }
+    }
+    return total;
+}
+
+/* ---- sketch -------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t *bins;  /* of exponents from `lowest` on */
+    long lowest;
+    int64_t zeros, nan, pos_inf, neg_inf;
+    double sum, sumsq;
+    uint64_t largest32, smallest32; /* magnitudes as bits; of none 0 and all ones */
+    uint64_t largest64, smallest64;
+} Row;
+
+INLINE int top_bit(uint64_t word) {
+#if defined(__GNUC__)
+    return 63 - __builtin_clzll(word);
+#else
+    int at = 0;
+    while (word >>= 1) at++;
+    return at;
+#endif
+}
+
+#define SUBNORMALS 0x1u
+#define INFINITES 0x2u
+
+/* One block of numbers by their bits, the same for both widths: the extremes and the sums; returns what of the rare
+ * kinds is in it. The common ones are counted by exponent field, in four tables in turn: a processor would wait for the
+ * count before where two neighbours have one exponent. */
+#define COUNT_BLOCK(NAME, UINT, FLOAT, MANTISSA, FIELDS, LARGEST, SMALLEST)                                        \
+    INLINE unsigned NAME(Row *row, const UINT *bits, size_t count, uint32_t (*fields)[FIELDS]) {                   \
+        const UINT signless = (UINT)-1 >> 1, infinite = (UINT)(FIELDS - 1) << MANTISSA;                            \
+        UINT largest = 0, smallest = (UINT)-1, num_zeros = 0, num_low = 0, num_infinite = 0;                       \
+        double sums[8] = {0}, squares[8] = {0};                                                                    \
+        size_t i = 0;                                                                                              \
+        for (; i + 4 <= count; i += 4)                                                                             \
+            for (int lane = 0; lane < 4; lane++) fields[lane][bits[i + lane] >> MANTISSA & (FIELDS - 1)]++;        \
+        for (; i < count; i++) fields[0][bits[i] >> MANTISSA & (FIELDS - 1)]++;                                    \
+        for (i = 0; i < count; i++) {                                                                              \
+            UINT magnitude = bits[i] & signless, is_infinite = -(UINT)(magnitude >= infinite);                     \
+            num_zeros += magnitude == 0;                                                                           \
+            num_low += magnitude < (UINT)1 << MANTISSA;                                                            \
+            num_infinite -= is_infinite;                                                                           \
+            magnitude &= ~is_infinite;                                                                             \
+            largest = magnitude > largest ? magnitude : largest;                                                   \
+            magnitude--; /* zero becomes the largest there is */                                                   \
+            smallest = magnitude < smallest ? magnitude : smallest;                                                \
+        }                                                                                                          \
+        for (i = 0; i + 8 <= count; i += 8)                                                                        \
+            for (int lane = 0; lane < 8; lane++) {                                                                 \
+                UINT one = (bits[i + lane] & signless) >= infinite ? 0 : bits[i + lane];                           \
+                FLOAT value;                                                                                       \
+                memcpy(&value, &one, sizeof one);                                                                  \
+                sums[lane] += (double)value;                                                                       \
+                squares[lane] += (double)value * (double)value;                                                    \
+            }                                                                                                      \
+        for (; i < count; i++) {                                                                                   \
+            UINT one = (bits[i] & signless) >= infinite ? 0 : bits[i];                                             \
+            FLOAT value;                                                                                           \
+            memcpy(&value, &one, sizeof one);                                                                      \
+            sums[0] += (double)value;                                                                              \
+            squares[0] += (double)value * (double)value;                                                           \
+        }                                                                                                          \
+        for (int lane = 0; lane < 8; lane++) row->sum += sums[lane], row->sumsq += squares[lane];                  \
+        row->zeros += (int64_t)num_zeros;                                                                          \
+        if (largest > row->LARGEST) row->LARGEST = largest;                                                        \
+        if (smallest < (UINT)-1 && (uint64_t)smallest + 1 < row->SMALLEST) row->SMALLEST = (uint64_t)smallest + 1; \
+        return (num_low > num_zeros ? SUBNORMALS : 0) | (num_infinite ? INFINITES : 0);                            \
+    }
+
+COUNT_BLOCK(count32, uint32_t, float, 23, 256, largest32, smallest32)
+COUNT_BLOCK(count64, uint64_t, double, 52, 2048, largest64, smallest64)
+
+/* A second look at a block for what is rare. `one` is the exponent of a mantissa of 1. */
+#define COUNT_RARE(bits, count, UINT, MANTISSA, FIELDS, one)                                         \
+    do {                                                                                             \
+        const UINT signless = (UINT)-1 >> 1, infinite = (UINT)(FIELDS - 1) << MANTISSA;              \
+        for (size_t i = 0; i < count; i++) {                                                         \
+            UINT magnitude = bits[i] & signless;                                                     \
+            if (magnitude && magnitude >> MANTISSA == 0) row->bins[top_bit(magnitude) + one - row->lowest]++; \
+            row->nan += magnitude > infinite;                                                        \
+            row->pos_inf += bits[i] == infinite;                                                     \
+            row->neg_inf += magnitude == infinite && bits[i] != infinite;                            \
+        }                                                                                            \
+    } while (0)
+
+/* Adds tables of exponent fields to the bins, all but those of zeros, subnormals and infinities, and clears them. */
+static void empty_fields(Row *row, uint32_t *fields, int num_fields, int bias) {
+    int64_t *first = row->bins + (1 - bias - row->lowest);
+    for (int table = 0; table < 4; table++)
+        for (int field = 1; field < num_fields - 1; field++) first[field - 1] += fields[table * num_fields + field];
+    memset(fields, 0, (size_t)num_fields * 4 * sizeof *fields);
+}
+
+INLINE void sketch32(const Span *span, Row *row) {
+    uint32_t fields[4][256] = {{0}}, bits[BLOCK];
+    for (size_t start = 0; start < span->count; start += BLOCK) {
+        size_t count = span->count - start < BLOCK ? span->count - start : BLOCK;
+        load_bits(span, start, count, bits);
+        if (count32(row, bits, count, fields)) COUNT_RARE(bits, count, uint32_t, 23, 256, -149);
+        if (start % FULL == FULL - BLOCK) empty_fields(row, fields[0], 256, 127);
+    }
+    empty_fields(row, fields[0], 256, 127);
+}
+
+/* Of float64, and of all that is divided by what is no power of two. */
+INLINE void sketch64(const Span *span, double divide_by, Row *row) {
+    uint32_t fields[4][2048] = {{0}}, narrow[BLOCK];
+    uint64_t bits[BLOCK];
+    for (size_t start = 0; start < span->count; start += BLOCK) {
+        size_t count = span->count - start < BLOCK ? span->count - start : BLOCK;
+        if (span->kind == F64) memcpy(bits, span->data + 8 * start, 8 * count);
+        else load_bits(span, start, count, narrow);
+        if (divide_by != 0.0)
+            for (size_t i = 0; i < count; i++) {
+                double value;
+                if (span->kind == F64) {
+                    memcpy(&value, &bits[i], 8);
+                } else {
+                    float single;
+                    memcpy(&single, &narrow[i], 4);
+                    value = (double)single;
+                }
+                value /= divide_by;
+                memcpy(&bits[i], &value, 8);
+            }
+        if (count64(row, bits, count, fields)) COUNT_RARE(bits, count, uint64_t, 52, 2048, -1074);
+        if (start % FULL == FULL - BLOCK) empty_fields(row, fields[0], 2048, 1023);
+    }
+    empty_fields(row, fields[0], 2048, 1023);
+}
+
+INLINE void sketch_of(const Span *span, double divide_by, Row *row) {
+    if (span->kind == F64 || divide_by != 0.0) sketch64(span, divide_by, row);
+    else sketch32(span, row);
+}
+
+/* ---- for every processor, and for those with wide registers --------------------------------------------------- */
+
+static double plain_sum_squares(const Span *span) { return sum_squares_of(span); }
+static void plain_sketch(const Span *span, double divide_by, Row *row) { sketch_of(span, divide_by, row); }
+static double (*sum_squares)(const Span *) = plain_sum_squares;
+static void (*sketch)(const Span *, double, Row *) = plain_sketch;
+#ifdef WIDE
+WIDE static double wide_sum_squares(const Span *span) { return sum_squares_of(span); }
+WIDE static void wide_sketch(const Span *span, double divide_by, Row *row) { sketch_of(span, divide_by, row); }
+#endif
+
+/* ---- tensors -------------------------------------------------------------------------------------------------- */
+
+/* The part of DLPack 1.3 that is used: tables of functions that a framework hands out for its tensors. */
+typedef struct {
+    void *data;
+    struct { int32_t type, index; } device;
+    int32_t ndim;
+    struct { uint8_t code, bits; uint16_t lanes; } dtype;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} DLTensor;
+
+typedef struct {
+    struct { uint32_t major, minor; } version;
+    void *prev;
+    void *allocate, *from_object, *to_object;
+    int (*borrow)(void *object, DLTensor *out);
+} Exchange;
+
+enum { DEVICE_CPU = 1, CODE_FLOAT = 2, CODE_BFLOAT = 4, MAX_DIMS = 16 };
+
+static const Exchange *exchange;
+static PyObject *tensor_type, *parameter_type, *text_params, *text_grad;
+
+/* Whether a tensor's elements fill a stretch of memory, in whatever order of its axes. */
+static int is_dense(const DLTensor *tensor, size_t *count) {
+    int64_t expected = 1, total = 1;
+    int used[MAX_DIMS] = {0}, ndim = tensor->ndim, at;
+    if (ndim > MAX_DIMS) return 0;
+    for (at = 0; at < ndim; at++) total *= tensor->shape[at];
+    *count = (size_t)total;
+    if (total == 0 || tensor->strides == NULL) return 1;
+    for (at = ndim - 1; at >= 0; at--) {
+        if (tensor->shape[at] == 1) continue;
+        if (tensor->strides[at] != expected) break;
+        expected *= tensor->shape[at];
+    }
+    if (at < 0) return 1;
+    for (expected = 1; expected < total;) {
+        for (at = 0; at < ndim; at++)
+            if (!used[at] && tensor->shape[at] != 1 && tensor->strides[at] == expected) break;
+        if (at == ndim) return 0;
+        used[at] = 1;
+        expected *= tensor->shape[at];
+    }
+    return 1;
+}
+
+/* 1: taken; 0: not of a kind that is taken. No exception is left set. */
+static int span_of_tensor(PyObject *object, Span *span) {
+    DLTensor tensor;
+    PyObject *type = (PyObject *)Py_TYPE(object);
+    if (type != tensor_type && type != parameter_type) return 0;
+    if (exchange->borrow(object, &tensor) != 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    if (tensor.device.type != DEVICE_CPU || tensor.dtype.lanes != 1 || !is_dense(&tensor, &span->count)) return 0;
+    if (tensor.dtype.code == CODE_BFLOAT && tensor.dtype.bits == 16) span->kind = BF16;
+    else if (tensor.dtype.code != CODE_FLOAT) return 0;
+    else if (tensor.dtype.bits == 16) span->kind = F16;
+    else if (tensor.dtype.bits == 32) span->kind = F32;
+    else if (tensor.dtype.bits == 64) span->kind = F64;
+    else return 0;
+    if (tensor.data == NULL && span->count) return 0;
+    span->data = tensor.data == NULL ? NULL : (const char *)tensor.data + tensor.byte_offset;
+    return 1;
+}
+
+PyDoc_STRVAR(use_torch_doc, "use_torch(table, tensor_type, parameter_type) -> whether sums of squares can be had");
+
+static PyObject *use_torch(PyObject *module, PyObject *const *args, Py_ssize_t num_args) {
+    if (num_args != 3) {
+        PyErr_SetString(PyExc_TypeError, "expected a table and two types");
+        return NULL;
+    }
+    const Exchange *table = PyCapsule_GetPointer(args[0], "dlpack_exchange_api");
+    if (table == NULL) return NULL;
+    if (table->version.major != 1 || table->borrow == NULL) Py_RETURN_FALSE;
+    Py_INCREF(args[1]);
+    Py_INCREF(args[2]);
+    tensor_type = args[1];
+    parameter_type = args[2];
+    exchange = table;
+    Py_RETURN_TRUE;
+}
+
+PyDoc_STRVAR(squares_doc,
+             "squares(tensors) -> sum of the squares of all elements of a list of tensors, or None\n\n"
+             "None: one of them is nothing that is taken. The list is not changed meanwhile.");
+
+static PyObject *squares(PyObject *module, PyObject *tensors) {
+    Span few[64], *spans = few;
+    double total = 0.0;
+    size_t num_elements = 0;
+    if (exchange == NULL || !PyList_Check(tensors)) Py_RETURN_NONE;
+    Py_ssize_t count = PyList_Size(tensors), at;
+    if (count > 64 && (spans = PyMem_Malloc((size_t)count * sizeof *spans)) == NULL) return PyErr_NoMemory();
+    for (at = 0; at < count && span_of_tensor(PyList_GetItem(tensors, at), &spans[at]); at++)
+        num_elements += spans[at].count;
+    int is_taken = at == count;
+    if (is_taken) {
+        PyThreadState *state = num_elements >= GIL_ELEMENTS ? PyEval_SaveThread() : NULL;
+        for (at = 0; at < count; at++) total += sum_squares(&spans[at]);
+        if (state != NULL) PyEval_RestoreThread(state);
+    }
+    if (spans != few) PyMem_Free(spans);
+    if (!is_taken) Py_RETURN_NONE;
+    return PyFloat_FromDouble(total);
+}
+
+PyDoc_STRVAR(gradients_doc, "gradients(groups) -> the `grad` of each of their parameters that has one");
+
+static PyObject *gradients(PyObject *module, PyObject *groups) {
+    PyObject *found = PyList_New(0);
+    if (found == NULL) return NULL;
+    Py_ssize_t num_groups = PyList_Check(groups) ? PyList_Size(groups) : -1;
+    for (Py_ssize_t group = 0; group < num_groups; group++) {
+        PyObject *params = PyObject_GetItem(PyList_GetItem(groups, group), text_params);
+        if (params == NULL) goto failed;
+        if (!PyList_Check(params)) {
+            Py_DECREF(params);
+            num_groups = -1;
+            break;
+        }
+        for (Py_ssize_t at = 0; at < PyList_Size(params); at++) {
+            PyObject *grad = PyObject_GetAttr(PyList_GetItem(params, at), text_grad);
+            if (grad == NULL || (grad != Py_None && PyList_Append(found, grad) != 0)) {
+                Py_XDECREF(grad);
+                Py_DECREF(params);
+                goto failed;
+            }
+            Py_DECREF(grad);
+        }
+        Py_DECREF(params);
+    }
+    if (num_groups >= 0) return found;
+    PyErr_SetString(PyExc_TypeError, "expected a list of dicts with lists in them");
+failed:
+    Py_DECREF(found);
+    return NULL;
+}
+
+/* ---- arrays --------------------------------------------------------------------------------------------------- */
+
+static int span_of_array(const Py_buffer *view, Span *span) {
+    const char *format = view->format == NULL ? "" : view->format;
+    if (*format == '=' || *format == '@') format++; /* the first of elements at odd addresses */
+    if (strcmp(format, "e") == 0) span->kind = F16;
+    else if (strcmp(format, "f") == 0) span->kind = F32;
+    else if (strcmp(format, "d") == 0) span->kind = F64;
+    else if (strcmp(format, "H") == 0) span->kind = BF16;
+    else {
+        PyErr_Format(PyExc_TypeError, "an array of format %s; expected e, f, d, or H with the bits of BF16", format);
+        return 0;
+    }
+    span->data = view->buf;
+    span->count = (size_t)view->len / BYTES[span->kind];
+    return 1;
+}
+
+static double value32(uint64_t bits) {
+    uint64_t field = bits >> 23, mantissa = bits & 0x7fffff;
+    return field ? ldexp((double)(mantissa | 0x800000), (int)field - 150) : ldexp((double)mantissa, -149);
+}
+
+static double value64(uint64_t bits) {
+    double value;
+    memcpy(&value, &bits, 8);
+    return value;
+}
+
+static int is_table(const Py_buffer *view, size_t itemsize, size_t count) {
+    return (size_t)view->itemsize == itemsize && (size_t)view->len == itemsize * count;
+}
+
+PyDoc_STRVAR(sketch_doc,
+             "sketch(arrays, divide_by, lowest, counts, numbers, moments)\n\n"
+             "Adds the sketch of each array to its row of `counts` (int64, exponents from `lowest` on), and writes its\n"
+             "column of `numbers` (int64: n, zeros, nan, +inf, -inf) and of `moments` (float64: sum, sumsq, absmax,\n"
+             "smallest nonzero magnitude). `divide_by` of 0 divides nothing; otherwise, and for float64, `counts` is\n"
+             "of float64's exponents.");
+
+static int fill(PyObject *arrays, double divide_by, long lowest, Py_buffer *tables, Py_ssize_t num_arrays) {
+    size_t num_bins = num_arrays ? (size_t)(tables[0].len / 8 / num_arrays) : 0;
+    size_t needed = lowest == -149 ? 277 : lowest == -1074 ? 2098 : 0;
+    if (!is_table(&tables[0], 8, num_bins * (size_t)num_arrays) || !is_table(&tables[1], 8, 5 * (size_t)num_arrays) ||
+        !is_table(&tables[2], 8, 4 * (size_t)num_arrays) || (num_arrays && num_bins != needed)) {
+        PyErr_SetString(PyExc_ValueError, "tables of another size than the arrays need");
+        return -1;
+    }
+    int64_t *numbers = tables[1].buf;
+    double *moments = tables[2].buf;
+    for (Py_ssize_t at = 0; at < num_arrays; at++) {
+        Py_buffer view;
+        Span span;
+        PyObject *array = PySequence_GetItem(arrays, at);
+        if (array == NULL) return -1;
+        int failed = PyObject_GetBuffer(array, &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS);
+        Py_DECREF(array); /* the view holds it */
+        if (failed) return -1;
+        failed = !span_of_array(&view, &span);
+        if (!failed && lowest == -149 && (span.kind == F64 || divide_by != 0.0)) {
+            PyErr_SetString(PyExc_ValueError, "float64 needs a table of its own exponents");
+            failed = 1;
+        }
+        if (failed) {
+            PyBuffer_Release(&view);
+            return -1;
+        }
+        Row row = {.bins = (int64_t *)tables[0].buf + (size_t)at * num_bins, .lowest = lowest,
+                   .smallest32 = UINT64_MAX, .smallest64 = UINT64_MAX};
+        PyThreadState *state = span.count >= GIL_ELEMENTS ? PyEval_SaveThread() : NULL;
+        sketch(&span, divide_by, &row);
+        if (state != NULL) PyEval_RestoreThread(state);
+        PyBuffer_Release(&view);
+        int64_t found[5] = {(int64_t)span.count, row.zeros, row.nan, row.pos_inf, row.neg_inf};
+        for (int which = 0; which < 5; which++) numbers[which * num_arrays + at] = found[which];
+        moments[at] = row.sum;
+        moments[num_arrays + at] = row.sumsq;
+        moments[2 * num_arrays + at] = row.largest32 ? value32(row.largest32) : value64(row.largest64);
+        moments[3 * num_arrays + at] = row.smallest32 != UINT64_MAX ? value32(row.smallest32)
+                                            : row.smallest64 != UINT64_MAX ? value64(row.smallest64) : INFINITY;
+    }
+    return 0;
+}
+
+static PyObject *sketch_arrays(PyObject *module, PyObject *const *args, Py_ssize_t num_args) {
+    Py_buffer tables[3];
+    int num_views = 0, failed = 0;
+    if (num_args != 6) {
+        PyErr_SetString(PyExc_TypeError, "expected six arguments");
+        return NULL;
+    }
+    double divide_by = PyFloat_AsDouble(args[1]);
+    long lowest = PyLong_AsLong(args[2]);
+    Py_ssize_t num_arrays = PySequence_Size(args[0]);
+    if (PyErr_Occurred()) return NULL;
+    for (; num_views < 3 && !failed; num_views += !failed)
+        failed = PyObject_GetBuffer(args[3 + num_views], &tables[num_views], PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS);
+    failed = failed || fill(args[0], divide_by, lowest, tables, num_arrays);
+    while (num_views--) PyBuffer_Release(&tables[num_views]);
+    if (failed) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- module --------------------------------------------------------------------------------------------------- */
+
+static PyMethodDef METHODS[] = {
+    {"use_torch", (PyCFunction)(void (*)(void))use_torch, METH_FASTCALL, use_torch_doc},
+    {"squares", squares, METH_O, squares_doc},
+    {"gradients", gradients, METH_O, gradients_doc},
+    {"sketch", (PyCFunction)(void (*)(void))sketch_arrays, METH_FASTCALL, sketch_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef MODULE = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "_helper",
+    .m_doc = "Sums of squares and exponent sketches of arrays in host memory.",
+    .m_size = -1,
+    .m_methods = METHODS,
+};
+
+PyMODINIT_FUNC PyInit__helper(void) {
+#ifdef WIDE
+    __builtin_cpu_init();
+    if (HAS_WIDE()) {
+        sum_squares = wide_sum_squares;
+        sketch = wide_sketch;
+    }
+#endif
+    text_params = PyUnicode_InternFromString("params");
+    text_grad = PyUnicode_InternFromString("grad");
+    if (text_params == NULL || text_grad == NULL) return NULL;
+    PyObject *module = PyModule_Create(&MODULE);
+    if (module == NULL || PyModule_AddIntConstant(module, "VERSION", HELPER_VERSION) != 0) return NULL;
+    return module;
+}
