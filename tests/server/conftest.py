@@ -58,6 +58,8 @@ class RunWriter:
         self.store, self.run_id, self.now_us = store, run_id, now_us
         self._sids: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
         self._lids: dict[str, int] = {}
+        self.parts: dict[str, str] = {}
+        """Layer to the part that this stream has of it, where that is not all; to be set before its first sketch."""
         self._pending: list[bytes] = []
         info = StreamInfo(rank=rank, world_size=world_size, attempt=attempt, host="here", pid=1, started_us=now_us)
         self._sender = Stream(run_id, f"{attempt:08x}{rank:08x}", info)
@@ -141,7 +143,10 @@ class RunWriter:
             self._lids[name] = len(self._lids)
         if new:
             sizes = [[int(stacked.n[list(names).index(name)])] for name in new]
-            declared = [Layer(self._lids[name], name, size, "float32") for name, size in zip(new, sizes, strict=True)]
+            declared = [
+                Layer(self._lids[name], name, size, "float32", self.parts.get(name, ""))
+                for name, size in zip(new, sizes, strict=True)
+            ]
             self.record(Layers(declared))
         lids = np.array([self._lids[name] for name in names])
         time_us = BEGAN_US + step * STEP_US

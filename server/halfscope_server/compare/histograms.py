@@ -139,9 +139,7 @@ def read(view: RunView, frames: RunFrames, columns: Ints, rows: Ints) -> Sketch:
         low, high = max(piece.span.first_step, int(wanted[0])), min(piece.span.last_step, int(wanted[-1]))
         if low > high:
             continue
-        part = view.store.frame_sketches(
-            view.run_id, ids, first_step=low, last_step=high, rank=frames.rank, attempt=piece.attempt
-        )
+        part = frames.reader.sketches(ids, first_step=low, last_step=high, attempt=piece.attempt)
         inside = np.isin(part.step, wanted)
         steps.append(part.step[inside])
         stacks.append(part.sketches if inside.all() else part.sketches[inside])

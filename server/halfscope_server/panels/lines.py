@@ -271,7 +271,7 @@ def newest_words(view: RunView, drawn: Drawn, window: Window) -> str:
     if line is None:
         return ""
     if window.follows:
-        value = view.tail(drawn.series).value
+        value = view.newest(drawn.series)
         return quantity(float(value[-1]), drawn.unit) if value.size else ""
     last_bad = int(line.bad.last_step[-1]) if line.bad.step.size else -1
     if line.curve.size and line.curve.step[-1] >= last_bad:

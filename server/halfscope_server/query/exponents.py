@@ -123,7 +123,7 @@ def node_sketches(view: RunView, name: str, span: Span) -> tuple[Ints, Sketch] |
     node = frames.tree.find(name) if frames is not None else None
     if frames is None or node is None:
         return None
-    found = _read(view, frames, node, span)
+    found = _read(frames, node, span)
     return None if found is None else (found.step, found.sketch)
 
 
@@ -153,7 +153,7 @@ def _exponents(view: RunView, node: Node, span: Span, seen: bool) -> Exponents |
     frames = run_frames(view)
     if frames is None:
         return None
-    found = _read(view, frames, node, span)
+    found = _read(frames, node, span)
     if found is None:
         return None
     return _in_columns(found, node.name, seen, assumed_scale(view), columns(found.step, NUM_COLUMNS, frames.interval))
@@ -167,7 +167,7 @@ def one_step(view: RunView, window: Window) -> OneStep | None:
     step = _measured_step(view, frames, node, window)
     if step is None:
         return None
-    found = _read(view, frames, node, Span(first_step=step, last_step=step))
+    found = _read(frames, node, Span(first_step=step, last_step=step))
     if found is None:
         return None
     row = max(0, int(np.searchsorted(frames.table.step, step, "right")) - 1)
@@ -213,8 +213,8 @@ class _Frames:
     """Of the layers of one loss scale each, with it; most elements first."""
 
 
-def _read(view: RunView, frames: RunFrames, node: Node, span: Span) -> _Frames | None:
-    found = [part for piece in frames.pieces if (part := _read_piece(view, frames, node, span, piece)) is not None]
+def _read(frames: RunFrames, node: Node, span: Span) -> _Frames | None:
+    found = [part for piece in frames.pieces if (part := _read_piece(frames, node, span, piece)) is not None]
     if not found:
         return None
     arrays = {
@@ -230,19 +230,17 @@ def _read(view: RunView, frames: RunFrames, node: Node, span: Span) -> _Frames |
     return _Frames(sketch=concatenate([part.sketch for part in found]), by_scale=tuple(by_scale), **arrays)
 
 
-def _read_piece(view: RunView, frames: RunFrames, node: Node, span: Span, piece: Piece) -> _Frames | None:
+def _read_piece(frames: RunFrames, node: Node, span: Span, piece: Piece) -> _Frames | None:
     low, high = max(piece.span.first_step, span.first_step), min(piece.span.last_step, span.last_step)
     if low > high:
         return None
-    num_bands = SKETCHES_AT_ONCE // max(1, frames.table.num_frames * frames.group) // BAND_LAYERS
+    num_bands = SKETCHES_AT_ONCE // max(1, frames.told.num_rows) // BAND_LAYERS
     at_once = BAND_LAYERS * max(1, num_bands)
     parts = [
-        view.store.frame_sketches(
-            view.run_id,
+        frames.reader.sketches(
             frames.layer_ids(first, min(first + at_once, node.end)),
             first_step=low,
             last_step=high,
-            rank=frames.rank,
             attempt=piece.attempt,
         )
         for first in range(node.first, node.end, at_once)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -19,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfscope_server.query.memo import Memo
+from halfscope_server.query.parts import PartReader, part_reader
 from halfscope_server.query.sizes import COLUMNS, FrameSizes, KeptSizes, fill_sizes
 from halfscope_server.query.tree import Tree, build_tree
 from halfscope_server.query.window import Span
-from halfscope_server.store.types import FrameMoments, LayerRow, StreamRow
+from halfscope_server.store.types import FrameMoments, LayerRow
 
 if TYPE_CHECKING:
-    from halfscope_server.query.view import Piece, Reader, RunView
+    from halfscope_server.query.view import Piece, RunView
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -108,6 +109,20 @@ class FrameTable:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """How many frames there are, and who told of them."""
+
+    num_rows: int
+    """Of all ranks."""
+    num_steps: int
+    """That any rank told of."""
+    last_step: Mapping[int, int]
+    """Rank to its newest frame's step, in the newest attempt."""
+    is_once: bool
+    """Whether none of these ranks has two streams there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunFrames:
     """The layers of a run and the frames that stand for it."""
@@ -120,12 +135,11 @@ class RunFrames:
     """Steps between sketches, as the agent says or as they mostly lie."""
     group: int
     """Frames that one row stands for: 1 but in very long runs."""
-    rank: int
-    """Whose frames: the lowest rank that has any."""
+    told: Told
+    """Who told of them."""
     pieces: tuple[Piece, ...]
     """Which attempts they are of."""
-    store: Reader
-    run_id: str
+    reader: PartReader
     kept_sizes: KeptSizes
     memo: Memo = field(default_factory=Memo)
     """For what is computed from them and as large as they are."""
@@ -143,9 +157,9 @@ class RunFrames:
         num_kept = self.kept_sizes.num_rows(self.table)
         first_step = int(self.table.step[num_kept]) if num_kept < self.table.num_frames else None
         read = (
-            _moments(self.store, self.run_id, self.layers, part, self.rank, columns=COLUMNS)
+            _moments(self.reader, self.layers, part, columns=COLUMNS)
             for piece in self.pieces
-            for part in chunks(piece, self.table.num_frames * self.group * len(self.layers))
+            for part in chunks(piece, self.told.num_rows * len(self.layers))
             if first_step is not None and part.span.last_step >= first_step
         )
         return fill_sizes(self.table, self.kept_sizes, read)
@@ -213,22 +227,22 @@ def _run_frames(view: RunView, before: RunFrames | None) -> RunFrames:
     layers = tuple(rows[name] for name in tree.leaves)
     span = view.span
     pieces = () if span is None else tuple(piece for piece in view.pieces(span) if not piece.is_ghost)
-    streams = list(view.streams)
-    group = max(1, -(-view.num_frames * len(layers) // MAX_CELLS))
-    if group == 1 and before is not None and _continues(before, layers, pieces, streams):
-        table, rank, kept_sizes = _continued(view, before, pieces[-1]), before.rank, before.kept_sizes
+    reader, told = part_reader(view), _told(view)
+    group = max(1, -(-told.num_steps * len(layers) // MAX_CELLS))
+    if group == 1 and before is not None and _continues(before, layers, pieces, reader, told):
+        table, kept_sizes = _continued(reader, before, pieces[-1]), before.kept_sizes
     else:
-        (table, rank), kept_sizes = _read(view, layers, pieces, streams, group), KeptSizes()
+        tables = [one for piece in pieces for one in _read_piece(reader, layers, piece, told, group)]
+        table, kept_sizes = _joined(tables) if tables else _empty(len(layers)), KeptSizes()
     return RunFrames(
         tree=tree,
         layers=layers,
         table=table,
         interval=_interval(view, table),
         group=group,
-        rank=rank,
+        told=told,
         pieces=pieces,
-        store=view.store,
-        run_id=view.run_id,
+        reader=reader,
         kept_sizes=kept_sizes,
     )
 
@@ -242,8 +256,23 @@ def _interval(view: RunView, table: FrameTable) -> int:
     return max(known, usual, 1)
 
 
+def _told(view: RunView) -> Told:
+    newest = view.streams[-1].attempt if view.streams else 0
+    ranks = [stream.rank for stream in view.streams if stream.attempt == newest]
+    if len(view.ranks) <= 1:
+        # Whoever has one rank alone does not ask again how far it is: the table says so.
+        last = dict.fromkeys(ranks, 0)
+        return Told(num_rows=view.num_frames, num_steps=view.num_frames, last_step=last, is_once=len(ranks) == 1)
+    rows = view.store.frame_moments(view.run_id, layer_ids=(), columns=())
+    num_steps = int(np.unique(np.stack([rows.attempt.astype(np.int64), rows.step]), axis=1).shape[1])
+    own = rows.attempt == newest
+    last = {int(rank): int(rows.step[own & (rows.rank == rank)][-1]) for rank in np.unique(rows.rank[own])}
+    is_once = all(ranks.count(rank) == 1 for rank in last)
+    return Told(num_rows=int(rows.step.size), num_steps=num_steps, last_step=last, is_once=is_once)
+
+
 def _continues(
-    before: RunFrames, layers: tuple[LayerRow, ...], pieces: tuple[Piece, ...], streams: list[StreamRow]
+    before: RunFrames, layers: tuple[LayerRow, ...], pieces: tuple[Piece, ...], reader: PartReader, told: Told
 ) -> bool:
     """Whether all that is new lies at the end of what was read."""
     if before.is_empty or before.layers != layers or before.group > 1 or len(before.pieces) != len(pieces):
@@ -254,36 +283,28 @@ def _continues(
         new.span.first_step,
     )
     # A stream's records come in order; those of two streams of one rank (a copied journal) need not.
-    one = sum(stream.attempt == new.attempt and stream.rank <= before.rank for stream in streams) == 1
-    return same and one and int(before.table.step[-1]) >= new.span.first_step
+    same &= told.is_once and told.last_step.keys() == before.told.last_step.keys()
+    same &= reader.parts == before.reader.parts
+    return same and int(before.table.step[-1]) >= new.span.first_step
 
 
-def _continued(view: RunView, before: RunFrames, piece: Piece) -> FrameTable:
-    # The newest frame may have come in parts: it is read once more.
+def _continued(reader: PartReader, before: RunFrames, piece: Piece) -> FrameTable:
+    # The newest frame may have come in parts: it is read once more, with all that some rank had not told yet.
     newest = int(before.table.step[-1])
+    if len(reader.ranks) > 1:
+        newest = max(piece.span.first_step, min(newest, *before.told.last_step.values()))
     tail = replace(piece, span=Span(first_step=newest, last_step=piece.span.last_step))
-    return _joined(
-        [before.table.rows(slice(0, -1)), _compact(_moments(view.store, view.run_id, before.layers, tail, before.rank))]
-    )
-
-
-def _read(
-    view: RunView, layers: tuple[LayerRow, ...], pieces: tuple[Piece, ...], streams: list[StreamRow], group: int
-) -> tuple[FrameTable, int]:
-    """The table, and whose frames they are."""
-    for rank in sorted({stream.rank for stream in streams}):
-        tables = [table for piece in pieces for table in _read_piece(view, layers, piece, rank, group)]
-        if tables:
-            return _joined(tables), rank
-    return _empty(len(layers)), 0
+    num_kept = int(np.searchsorted(before.table.step, newest))
+    before.kept_sizes.settle(num_kept)
+    return _joined([before.table.rows(slice(0, num_kept)), _compact(_moments(reader, before.layers, tail))])
 
 
 def _read_piece(
-    view: RunView, layers: tuple[LayerRow, ...], piece: Piece, rank: int, group: int
+    reader: PartReader, layers: tuple[LayerRow, ...], piece: Piece, told: Told, group: int
 ) -> Iterator[FrameTable]:
     """A piece in chunks of steps, so that not all of a long run is in memory at full width."""
-    for part in chunks(piece, view.num_frames * len(layers)):
-        table = _compact(_moments(view.store, view.run_id, layers, part, rank))
+    for part in chunks(piece, told.num_rows * len(layers)):
+        table = _compact(_moments(reader, layers, part))
         if table.num_frames:
             yield table.added(np.arange(0, table.num_frames, group))
 
@@ -300,19 +321,12 @@ def chunks(piece: Piece, num_cells: int) -> Iterator[Piece]:
 
 
 def _moments(
-    store: Reader,
-    run_id: str,
-    layers: tuple[LayerRow, ...],
-    piece: Piece,
-    rank: int,
-    columns: Sequence[str] = COUNTED,
+    reader: PartReader, layers: tuple[LayerRow, ...], piece: Piece, columns: Sequence[str] = COUNTED
 ) -> FrameMoments:
-    return store.frame_moments(
-        run_id,
-        layer_ids=tuple(layer.layer_id for layer in layers),
+    return reader.moments(
+        tuple(layer.layer_id for layer in layers),
         first_step=piece.span.first_step,
         last_step=piece.span.last_step,
-        rank=rank,
         attempt=piece.attempt,
         columns=columns,
     )
@@ -320,7 +334,7 @@ def _moments(
 
 def _compact(moments: FrameMoments) -> FrameTable:
     infinite = _sum(moments.pos_inf, moments.neg_inf)
-    return FrameTable(
+    table = FrameTable(
         step=moments.step,
         last_step=moments.step,
         time_us=moments.time_us,
@@ -333,6 +347,13 @@ def _compact(moments: FrameMoments) -> FrameTable:
         flushed=moments.flushed,
         subnormal=moments.subnormal,
     )
+    # A step of which some rank has not told its part says nothing yet.
+    is_empty = np.flatnonzero(~moments.present.any(axis=1))
+    return _without(table, is_empty) if is_empty.size and moments.present.shape[1] else table
+
+
+def _without(table: FrameTable, rows: Ints) -> FrameTable:
+    return FrameTable(**{item.name: np.delete(getattr(table, item.name), rows, axis=0) for item in fields(table)})
 
 
 def _sum(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:

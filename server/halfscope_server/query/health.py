@@ -253,7 +253,7 @@ def _poisoned(view: RunView) -> str:
     losses = view.named("loss")
     if not applied.size or not losses:
         return ""
-    value = view.tail(losses[0]).value
+    value = view.newest(losses[0])
     if value.size < POISONED_TAIL or np.isfinite(value[-POISONED_TAIL:]).any():
         return ""
     finite = np.flatnonzero(np.isfinite(value))

@@ -7,13 +7,22 @@ drawn, and its non-finite values are all counted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfscope_server.query import downsample as down
 from halfscope_server.query.downsample import BadMarks, Band, Buckets, Curve
+from halfscope_server.query.over_ranks import (
+    WHOLE,
+    Apart,
+    apart,
+    grid_of_points,
+    grid_of_rollups,
+    reduced,
+    reduced_grid,
+)
 from halfscope_server.query.view import ROLLUP_WIDTH, WIDE_ROLLUP, Piece, RunView
 from halfscope_server.query.window import MARK_PX, MAX_POINTS, Span, Window
 from halfscope_server.store.types import Points, Rollup, SeriesRow
@@ -23,6 +32,10 @@ NUM_BUCKETS = MAX_POINTS // 2
 MAX_GHOSTS = 2
 RAW_STEPS = NUM_BUCKETS * ROLLUP_WIDTH
 """Up to so many steps raw points are read; beyond, rollups."""
+RAW_POINTS = 16 * RAW_STEPS
+"""And up to so many points, where many ranks have them."""
+NEWEST_STEPS = 200
+"""Of which it is told whether a rank stands apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +61,8 @@ class Line:
     """Points recorded in the window, non-finite ones included, ghosts left out."""
     bucket_steps: int
     """Steps per drawn place; 1: every point was looked at."""
+    apart: Apart | None = None
+    """The rank that stands apart from the others at the end of the window."""
 
     @property
     def is_empty(self) -> bool:
@@ -64,6 +79,7 @@ class _Part:
     means: Curve
     bad: BadMarks
     count: int
+    apart: Apart | None = None
 
 
 def read_line(view: RunView, series: SeriesRow, window: Window) -> Line | None:
@@ -78,7 +94,7 @@ def _read_line(view: RunView, series: SeriesRow, window: Window) -> Line | None:
     if span is None:
         return None
     pieces = view.pieces(span)
-    width = bucket_width(span, series.kind)
+    width = bucket_width(span, series.kind, len(view.ranks))
     held = series.kind == "state"
     shown = [piece for piece in pieces if not piece.is_ghost]
     parts = [_read_part(view, series, piece, width, held) for piece in shown]
@@ -110,12 +126,13 @@ def _read_line(view: RunView, series: SeriesRow, window: Window) -> Line | None:
         maximum=float(everything.max()) if everything.size else None,
         num_points=sum(part.count for part in parts),
         bucket_steps=width,
+        apart=parts[-1].apart if parts else None,
     )
 
 
-def bucket_width(span: Span, kind: str) -> int:
+def bucket_width(span: Span, kind: str, num_ranks: int = 1) -> int:
     """Steps per drawn place over a span: 1 for raw points, else a multiple of 64."""
-    if span.num_steps <= RAW_STEPS:
+    if span.num_steps <= RAW_STEPS and span.num_steps * num_ranks <= RAW_POINTS:
         return 1
     width = -(-span.num_steps // (NUM_BUCKETS * ROLLUP_WIDTH)) * ROLLUP_WIDTH
     # A held value takes four corners a stretch instead of two ends.
@@ -128,7 +145,7 @@ def _read_part(view: RunView, series: SeriesRow, piece: Piece, width: int, held:
         points = view.store.points(
             view.run_id, series.series_id, first_step=span.first_step, last_step=span.last_step, attempt=piece.attempt
         )
-        return _raw_part(points, series, held)
+        return _raw_part(view, piece, points, series, held)
     # Stretches are aligned to step, so the first and last may hold steps from outside the piece: less than a pixel of
     # them.
     rollup = view.store.rollup(
@@ -139,18 +156,21 @@ def _read_part(view: RunView, series: SeriesRow, piece: Piece, width: int, held:
         last_step=span.last_step,
         attempt=piece.attempt,
     )
-    return _rollup_part(rollup, series, held, span, len(view.ranks))
+    part = _rollup_part(rollup, series, held, span)
+    return part if held or len(view.ranks) == 1 else _ranks_part(view, series, piece, width, part)
 
 
 # ---- raw points ------------------------------------------------------------------------------
 
 
-def _raw_part(points: Points, series: SeriesRow, held: bool) -> _Part:
+def _raw_part(view: RunView, piece: Piece, points: Points, series: SeriesRow, held: bool) -> _Part:
     bad = down.bad_marks(points.step, points.time_us, points.value)
     finite = np.isfinite(points.value)
     several = points.rank.size > 0 and bool((points.rank != points.rank[0]).any())
+    outlier = None
     if several:
-        curve, band = _over_ranks(points, finite, series.reduction)
+        curve, band = _over_ranks(view, piece, points, series, held)
+        outlier = None if held else apart(grid_of_points(_newest(points)))
     else:
         curve, band = _last_of_step(points, finite), None
     means = curve
@@ -163,7 +183,7 @@ def _raw_part(points: Points, series: SeriesRow, held: bool) -> _Part:
         curve = down.thin(curve.step, curve.time_us, curve.value)
     if band is not None and band.step.size > MAX_POINTS:
         band = _thin_band(band)
-    return _Part(curve=curve, band=band, means=means, bad=bad, count=int(points.step.size))
+    return _Part(curve=curve, band=band, means=means, bad=bad, count=int(points.step.size), apart=outlier)
 
 
 def _last_of_step(points: Points, finite: NDArray[np.bool_]) -> Curve:
@@ -174,32 +194,23 @@ def _last_of_step(points: Points, finite: NDArray[np.bool_]) -> Curve:
     return Curve(step=step[last], time_us=time[last], value=value[last])
 
 
-def _over_ranks(points: Points, finite: NDArray[np.bool_], reduction: str) -> tuple[Curve, Band | None]:
+def _over_ranks(
+    view: RunView, piece: Piece, points: Points, series: SeriesRow, held: bool
+) -> tuple[Curve, Band | None]:
     """One value per step over the ranks that have a finite one, with the smallest and largest of them."""
-    order = np.lexsort((points.rank, points.step))
-    order = order[finite[order]]
-    step, time, value, rank = points.step[order], points.time_us[order], points.value[order], points.rank[order]
-    newest = np.ones(step.size, np.bool_)
-    newest[:-1] = (step[1:] != step[:-1]) | (rank[1:] != rank[:-1])
-    step, time, value = step[newest], time[newest], value[newest]
-    if step.size == 0:
-        return down.empty_curve(), None
-    starts = np.flatnonzero(np.diff(step, prepend=step[0] - 1))
-    counts = np.diff(np.append(starts, step.size))
-    low, high = np.minimum.reduceat(value, starts), np.maximum.reduceat(value, starts)
-    with np.errstate(over="ignore"):
-        total = np.add.reduceat(value, starts)
-    largest = np.finfo(np.float64).max
-    reduced = {
-        "mean": down.safe_mean(total, counts, low, high),
-        "sum": np.clip(total, -largest, largest),
-        "min": low,
-        "max": high,
-    }.get(reduction, value[starts])
-    curve = Curve(step=step[starts], time_us=time[starts], value=reduced)
-    if reduction == "sum":
-        return curve, None  # A rank's part lies far below the sum.
-    return curve, Band(step=curve.step, time_us=curve.time_us, low=low, high=high)
+    # What is held need not be told again by every rank at every step.
+    tellers = None if held else view.tellers(series, piece.attempt)
+    one = reduced(points, series.reduction, tellers)
+    curve = Curve(step=one.step, time_us=one.time_us, value=one.value)
+    if series.reduction in WHOLE:
+        return curve, None  # A rank's part lies far below the whole.
+    return curve, Band(step=curve.step, time_us=curve.time_us, low=one.low, high=one.high)
+
+
+def _newest(points: Points) -> Points:
+    """The points of the last steps."""
+    from_row = int(np.searchsorted(points.step, points.step[-1] - NEWEST_STEPS + 1))
+    return Points(**{name: getattr(points, name)[from_row:] for name in Points.__slots__})
 
 
 def _thin_band(band: Band) -> Band:
@@ -212,7 +223,7 @@ def _thin_band(band: Band) -> Band:
 # ---- rollups ---------------------------------------------------------------------------------
 
 
-def _rollup_part(rollup: Rollup, series: SeriesRow, held: bool, span: Span, num_ranks: int) -> _Part:
+def _rollup_part(rollup: Rollup, series: SeriesRow, held: bool, span: Span) -> _Part:
     num_bad = rollup.num_nan + rollup.num_pos_inf + rollup.num_neg_inf
     is_bad = num_bad > 0
     step = np.maximum(rollup.step, span.first_step)
@@ -242,8 +253,6 @@ def _rollup_part(rollup: Rollup, series: SeriesRow, held: bool, span: Span, num_
     if held:
         curve = down.corners(buckets, rollup.width)
         return _Part(curve=curve, band=None, means=curve, bad=bad, count=total)
-    if series.reduction == "sum" and num_ranks > 1:
-        mean, minimum, maximum = mean * num_ranks, minimum * num_ranks, maximum * num_ranks
     curve = Curve(step=buckets.step, time_us=buckets.time_us, value=_middle(series, buckets, mean))
     band = Band(step=buckets.step, time_us=buckets.time_us, low=minimum, high=maximum)
     return _Part(curve=curve, band=band, means=curve, bad=bad, count=total)
@@ -252,6 +261,26 @@ def _rollup_part(rollup: Rollup, series: SeriesRow, held: bool, span: Span, num_
 def _middle(series: SeriesRow, buckets: Buckets, mean: NDArray[np.float64]) -> NDArray[np.float64]:
     """What stands for a stretch between its extremes."""
     return buckets.last if series.kind == "counter" else mean
+
+
+def _ranks_part(view: RunView, series: SeriesRow, piece: Piece, width: int, whole: _Part) -> _Part:
+    """The same of several ranks: each rank's stretch first, then all of them."""
+    found = view.store.rank_rollups(
+        view.run_id,
+        series.series_id,
+        width,
+        first_step=piece.span.first_step,
+        last_step=piece.span.last_step,
+        attempt=piece.attempt,
+    )
+    if len(found) < 2:
+        return whole
+    grid = grid_of_rollups(found, width)
+    one = reduced_grid(grid, series.reduction, view.tellers(series, piece.attempt))
+    step = np.maximum(one.step, piece.span.first_step)
+    curve = Curve(step=step, time_us=one.time_us, value=one.value)
+    band = Band(step=step, time_us=one.time_us, low=one.low, high=one.high)
+    return replace(whole, curve=curve, band=band, means=curve, apart=apart(grid))
 
 
 # ---- joining ---------------------------------------------------------------------------------

@@ -38,12 +38,19 @@ class KeptSizes:
     """The newest of them, handed on from one table of a live run to the next."""
 
     sizes: FrameSizes | None = None
+    settled_rows: int | None = None
+    """Rows that ranks which were behind have not changed since; None: all but the newest."""
+
+    def settle(self, num_rows: int) -> None:
+        """Only so many rows stay as they are."""
+        self.settled_rows = num_rows if self.settled_rows is None else min(self.settled_rows, num_rows)
 
     def num_rows(self, table: FrameTable) -> int:
         """Rows of a table that need not be read again: the newest may have been read in part."""
         if self.sizes is None:
             return 0
         num_rows = max(0, min(self.sizes.step.size, table.num_frames) - 1)
+        num_rows = num_rows if self.settled_rows is None else min(num_rows, self.settled_rows)
         return num_rows if np.array_equal(self.sizes.step[:num_rows], table.step[:num_rows]) else 0
 
 
@@ -69,6 +76,7 @@ def fill_sizes(table: FrameTable, kept: KeptSizes, read: Iterator[FrameMoments])
             sumsq[row[inside][starts]] += _reduced(np.add, found.sumsq, inside, starts)
             place = row[inside][starts]
             absmax[place] = np.maximum(absmax[place], _reduced(np.maximum, found.absmax, inside, starts))
+    kept.settled_rows = None
     kept.sizes = FrameSizes(step=table.step, sumsq=sumsq, absmax=absmax)
     return kept.sizes
 

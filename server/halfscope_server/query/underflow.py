@@ -103,7 +103,7 @@ def _measured(view: RunView, frames: RunFrames) -> Underflow | None:
         zeros=table.zeros,
         n=table.n,
         nonzero=table.nonzero,
-        near_floor=_near_floor(view, frames),
+        near_floor=_near_floor(frames),
         scale=table.scale,
     )
     known = ~np.isnan(structural)
@@ -125,7 +125,7 @@ def _measured(view: RunView, frames: RunFrames) -> Underflow | None:
     )
 
 
-def _near_floor(view: RunView, frames: RunFrames) -> NDArray[Any]:
+def _near_floor(frames: RunFrames) -> NDArray[Any]:
     """Nonzero elements below FP16's smallest normal number. Without a loss scale the gradient itself is in FP16, and
     the store's counts, made for the usual scale, do not apply: they are counted again from the sketches."""
     table = frames.table
@@ -134,18 +134,16 @@ def _near_floor(view: RunView, frames: RunFrames) -> NDArray[Any]:
     if not bare.any():
         return near
     near = np.where(bare, 0.0, near)
-    width = max(1, SKETCHES_AT_ONCE // max(1, table.num_frames))
+    width = max(1, SKETCHES_AT_ONCE // max(1, frames.told.num_rows))
     for piece in frames.pieces:
         for first in range(0, len(frames.layers), width):
             end = min(first + width, len(frames.layers))
             if not bare[:, first if bare.shape[1] > 1 else 0 : end].any():
                 continue
-            found = view.store.frame_sketches(
-                view.run_id,
+            found = frames.reader.sketches(
                 frames.layer_ids(first, end),
                 first_step=piece.span.first_step,
                 last_step=piece.span.last_step,
-                rank=frames.rank,
                 attempt=piece.attempt,
             )
             row = np.searchsorted(table.step, found.step, "right") - 1

@@ -55,7 +55,7 @@ def _read(view: RunView, frames: RunFrames) -> UpdateMoments:
     num_layers = len(frames.layers)
     num_cells = view.store.count_frames(view.run_id, of=UPDATES) * num_layers
     group = max(1, -(-num_cells // MAX_CELLS))
-    parts = [_added(part, group) for part in _moments(view, frames, num_cells) if part.step.size]
+    parts = [_added(part, group) for part in _moments(frames, num_cells) if part.step.size]
     empty = np.zeros((0, num_layers), np.int32)
     return UpdateMoments(
         names=tuple(layer.name for layer in frames.layers),
@@ -64,15 +64,13 @@ def _read(view: RunView, frames: RunFrames) -> UpdateMoments:
     )
 
 
-def _moments(view: RunView, frames: RunFrames, num_cells: int) -> Iterator[FrameMoments]:
+def _moments(frames: RunFrames, num_cells: int) -> Iterator[FrameMoments]:
     for piece in frames.pieces:
         for part in chunks(piece, num_cells):
-            yield view.store.frame_moments(
-                view.run_id,
-                layer_ids=frames.layer_ids(0, len(frames.layers)),
+            yield frames.reader.moments(
+                frames.layer_ids(0, len(frames.layers)),
                 first_step=part.span.first_step,
                 last_step=part.span.last_step,
-                rank=frames.rank,
                 attempt=part.attempt,
                 of=UPDATES,
                 columns=_COUNTED,

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from halfscope_server.query import skips as skipping
 from halfscope_server.query.frames import FrameCache
 from halfscope_server.query.memo import Memo
+from halfscope_server.query.over_ranks import Tellers, per_step
 from halfscope_server.query.strip import APPLIED, LOSS_APPLIED, LOSS_CAUGHT
 from halfscope_server.query.window import Span, Window
 from halfscope_server.store.types import (
@@ -104,7 +105,19 @@ class Reader(Protocol):
         rank: int | None = None,
         attempt: int | None = None,
     ) -> Rollup: ...
+    def rank_extents(self, run_id: str, series_id: int, *, attempt: int | None = None) -> dict[int, Extent]: ...
+    def rank_rollups(
+        self,
+        run_id: str,
+        series_id: int,
+        width: int,
+        *,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        attempt: int | None = None,
+    ) -> dict[int, Rollup]: ...
     def layers(self, run_id: str) -> list[LayerRow]: ...
+    def layer_parts(self, run_id: str) -> dict[str, dict[int, str]]: ...
     def count_frames(self, run_id: str, *, of: str = ...) -> int: ...
     def frame_moments(
         self,
@@ -241,10 +254,19 @@ class RunView:
             return points
         return self.store.points(self.run_id, series.series_id, first_step=int(rollup.step[-1]))
 
+    def newest(self, series: SeriesRow, num_steps: int = 200) -> NDArray[np.float64]:
+        """The newest values in their order, one per step: with several ranks all of them together, at steps that they
+        have told."""
+        points = self.tail(series, num_steps)
+        if len(self.ranks) <= 1:
+            return points.value
+        key = ("newest", series.series_id, num_steps)
+        return self.memo(key, lambda: per_step(points, series.reduction)[1])
+
     def latest(self, name: str) -> float | None:
         """The newest value of a series of this name, finite or not; with several sets of labels, that of the first."""
         for series in self.named(name):
-            value = self.tail(series).value
+            value = self.newest(series)
             if value.size:
                 return float(value[-1])
         return None
@@ -252,9 +274,22 @@ class RunView:
     def recent(self, name: str, num_steps: int = 200) -> NDArray[np.float64]:
         """Finite values of the last steps of the first series of this name."""
         for series in self.named(name):
-            value = self.tail(series, num_steps).value
+            value = self.newest(series, num_steps)
             return value[np.isfinite(value)]
         return np.empty(0)
+
+    def tellers(self, series: SeriesRow, attempt: int) -> Tellers:
+        """The ranks that a series comes from in an attempt."""
+
+        def read() -> Tellers:
+            extents = self.store.rank_extents(self.run_id, series.series_id, attempt=attempt)
+            ended = {s.rank for s in self.streams if s.attempt == attempt and s.ended}
+            told = [one.last_step for rank, one in extents.items() if rank not in ended]
+            told = told or [one.last_step for one in extents.values()]
+            is_over = len(ended & extents.keys()) == len(extents)
+            return Tellers(num_ranks=len(extents), complete_to=(max if is_over else min)(told, default=-1))
+
+        return self.memo(("tellers", series.series_id, attempt), read)
 
     # ---- extent -----------------------------------------------------------------------------
 

@@ -251,7 +251,7 @@ def _axis(parts: Sequence[_Part], wanted: FrameSelection) -> _Axis:
 
 def _columns(column_of: dict[int, int]) -> Int64s:
     """lid -> column as an array; -1: not wanted."""
-    columns = np.full(max(column_of, default=-1) // BAND_LAYERS * BAND_LAYERS + BAND_LAYERS, -1)
+    columns = np.full(max(column_of, default=0) // BAND_LAYERS * BAND_LAYERS + BAND_LAYERS, -1)
     columns[list(column_of)] = list(column_of.values())
     return columns
 

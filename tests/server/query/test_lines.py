@@ -243,3 +243,101 @@ def test_a_run_full_of_nan_has_marks_and_no_line(lite: Store, write_run: WriteRu
     assert line.bad.total == 50_000
     assert line.bad.step.size <= 200
     assert not line.is_empty
+
+
+def test_a_norm_over_ranks_is_the_root_of_the_sum_of_squares(lite: Store, write_run: WriteRun) -> None:
+    """Only of steps of which every rank has told its part; a NaN part leaves no norm."""
+    values = [np.random.default_rng(rank).uniform(0.1, 10.0, 60) for rank in range(3)]
+    values[1][7] = np.nan
+    for rank, value in enumerate(values):
+        writer = write_run(rank=rank, world_size=3)
+        told = 60 if rank != 2 else 50
+        writer.points("grad.norm", range(told), value[:told], reduction="norm")
+        writer.commit()
+    line = line_of(view_of(lite), "grad.norm")
+    expected = [float(np.sqrt(sum(v[s] ** 2 for v in values))) for s in range(50) if s != 7]
+    assert line.curve.step.tolist() == [s for s in range(50) if s != 7]
+    assert line.curve.value == pytest.approx(expected)
+    assert line.bad.step.tolist() == [7]
+
+
+def test_a_sum_ends_where_a_rank_is_behind_and_goes_on_without_one_that_ended(lite: Store, write_run: WriteRun) -> None:
+    """A rank whose records have not come yet makes no dip."""
+    for rank, told in enumerate((60, 50, 20)):
+        writer = write_run(rank=rank, world_size=3)
+        writer.points("rate", range(told), 10.0, reduction="sum")
+        if rank == 2:
+            writer.end("exception", 20)
+        writer.commit()
+    line = line_of(view_of(lite), "rate")
+    assert line.curve.value.tolist() == [30.0] * 20 + [20.0] * 30
+
+
+@pytest.mark.parametrize("reduction", ["mean", "min", "max", "sum", "norm"])
+def test_a_wide_window_of_ranks_lies_between_what_its_steps_have(
+    lite: Store, write_run: WriteRun, sealed: Callable[[], None], reduction: str
+) -> None:
+    """Of stretches the values that steps had are inside the band; each rank counts by what it had itself."""
+    steps = np.arange(40_000)
+    values = [2.0 + np.sin(steps / 5000 + rank) + (rank == 2) for rank in range(3)]
+    for rank, value in enumerate(values):
+        writer = write_run(rank=rank, world_size=3)
+        writer.points("x", steps, value, reduction=reduction)
+        writer.commit()
+    sealed()
+    line = line_of(view_of(lite), "x")
+    assert line.bucket_steps > 1
+    assert line.band is not None
+    stacked = np.stack(values)
+    exact = {
+        "mean": stacked.mean(axis=0),
+        "min": stacked.min(axis=0),
+        "max": stacked.max(axis=0),
+        "sum": stacked.sum(axis=0),
+        "norm": np.sqrt((stacked**2).sum(axis=0)),
+    }[reduction]
+    starts = line.curve.step
+    inside = np.searchsorted(starts, steps, "right") - 1
+    assert (exact >= line.band.low[inside] - 1e-9).all()
+    assert (exact <= line.band.high[inside] + 1e-9).all()
+    assert line.curve.value == pytest.approx(exact[np.minimum(starts + line.bucket_steps // 2, 39_999)], abs=0.02)
+    assert line.apart is None or line.apart.rank == 2
+
+
+def test_a_rank_that_is_always_the_highest_is_named_and_a_noisy_one_is_not(lite: Store, write_run: WriteRun) -> None:
+    """Of four ranks, where one is 30% above the others, and where all are alike."""
+    rng = np.random.default_rng(1)
+    for rank in range(4):
+        writer = write_run(rank=rank, world_size=4)
+        writer.points("slow", range(300), rng.normal(1.3 if rank == 2 else 1.0, 0.02, 300), reduction="max")
+        writer.points("noise", range(300), rng.normal(1.0, 0.2, 300), reduction="max")
+        writer.points("same", range(300), 1.0, reduction="max")
+        writer.commit()
+    view = view_of(lite)
+    found = line_of(view, "slow").apart
+    assert found is not None
+    assert (found.rank, found.is_high) == (2, True)
+    assert found.value == pytest.approx(1.3, abs=0.01)
+    assert line_of(view, "noise").apart is None
+    assert line_of(view, "same").apart is None
+
+
+def test_numbers_of_a_run_are_those_of_all_its_ranks(lite: Store, write_run: WriteRun) -> None:
+    """Throughput and memory add up, the loss is the mean, a loss that is NaN on one rank is no number."""
+    for rank in range(2):
+        writer = write_run(rank=rank, world_size=2)
+        writer.points("loss", range(30), 1.0 + rank, reduction="mean")
+        writer.points("throughput.samples_per_s", range(30), 100.0, reduction="sum")
+        writer.commit()
+        writer.points("loss", [30], 1.0, reduction="mean")  # the other rank has not told of it
+        if rank == 0:
+            writer.commit()
+    view = view_of(lite)
+    assert view.latest("loss") == 1.5
+    assert set(view.recent("throughput.samples_per_s").tolist()) == {200.0}
+    writer.commit()
+    for rank in range(2):
+        more = write_run(rank=rank, world_size=2, attempt=1)
+        more.points("loss", range(31, 40), np.nan if rank else 1.0, reduction="mean")
+        more.commit()
+    assert np.isnan(view_of(lite).latest("loss") or 0.0)
