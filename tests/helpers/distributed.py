@@ -85,7 +85,8 @@ def worker(path):
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)
+    if code:
+        os._exit(code)  # without one, the agent waits for what this function returns
 
 
 config, _, rest = config_from_args(parse_args(sys.argv[1:]))
@@ -193,7 +194,7 @@ def under_torchrun(
         environment["TMPDIR"] = logs
         done = python.run(arguments, env=environment, strict=False, timeout_s=timeout_s)
     job = Job(folder=folder, codes=[done.returncode], outputs=[done.stdout + done.stderr])
-    assert may_fail or done.returncode == 0, done.stderr
+    assert may_fail or done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     return job
 
 
