@@ -76,20 +76,25 @@ class Layout:
         self.places: torch.Tensor | None = None
         """Of the elements in the bucket; None where it is no plain row of numbers."""
         if buffer.layout is torch.strided and buffer.numel() == self.num_elements:
-            self.places = self._places(most_per_layer).to(buffer.device)
+            self.places = self._places(most_per_layer, buffer.device)
 
     def parts(self, buffer: torch.Tensor) -> Sequence[torch.Tensor]:
         """Each layer's elements."""
         return [buffer] if self.places is None else torch.split(buffer, self.lengths)
 
-    def _places(self, most: int) -> torch.Tensor:
+    def _places(self, most: int, device: torch.device) -> torch.Tensor:
         places: list[np.ndarray[Any, Any]] = []
         begin = 0
         for count in self.lengths:
             places.append(np.arange(begin, begin + count, max(1, -(-count // most)), dtype=np.int64))
             begin += count
         self.counts = [len(each) for each in places]
-        return torch.from_numpy(np.concatenate(places))
+        found = torch.from_numpy(np.concatenate(places))
+        if device.type == "cpu":
+            return found
+        # From ordinary memory the copy would be waited for.
+        pinned = torch.empty(found.shape, dtype=found.dtype, pin_memory=True).copy_(found)
+        return pinned.to(device, non_blocking=True)
 
 
 class BucketNote:

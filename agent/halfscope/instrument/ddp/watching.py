@@ -205,6 +205,8 @@ class ReductionWatch:
             return None  # of a rank that has joined, whose zeros keep the others company
         index = bucket.index()
         buffer = bucket.buffer()
+        if buffer.is_cuda and torch.cuda.is_current_stream_capturing():
+            return None
         if index == 0:
             reduced.current = self._begin(work, reduced, buffer)
         reduction = reduced.current
