@@ -25,12 +25,22 @@ NPM = shutil.which("npm") or str(BIN / "npm")
 PYTEST = [str(BIN / "python"), "-m", "pytest", "-q", "--durations=12", "--durations-min=1.0"]
 NUM_AT_ONCE = 2
 
+INTEGRATIONS = "tests/agent/integrations"
+"""They load what trainings are written with: for two processes of `python`, and in none of its tests, that is half a
+minute for nothing."""
+
 # In the order in which they begin.
 GROUPS: dict[str, list[list[str]]] = {
     "lint": [[str(BIN / "ruff"), "check", "."], [str(BIN / "ruff"), "format", "--check", "."]],
     "imports": [[str(BIN / "lint-imports")]],
     # tests/conftest.py puts files with slow tests first, in place of xdist's order by number of tests.
-    "python": [[*PYTEST, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not browser"]],
+    "python": [
+        [
+            *(*PYTEST, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "-p", "no:playwright"),
+            *("--ignore", "tests/e2e", "--ignore", INTEGRATIONS),
+        ],
+        [*PYTEST, "-p", "no:playwright", INTEGRATIONS],
+    ],
     "browser": [[*PYTEST, "-m", "browser", "tests/e2e"]],
     "types": [[str(BIN / "mypy")]],
     "web": [[NPM, "--prefix", "web", "run", "check"]],
