@@ -177,7 +177,7 @@ class Comparisons:
         deleted = self.views.store.deleted_run(run_id)
         if deleted is not None:
             raise RunDeleted(run_id, *deleted)
-        raise NotFound(f"there is no run {run_id} here to compare; GET /api/v1/runs lists those that are")
+        raise NotFound(f"there is no run {run_id} here to compare; expected the id of one in the list of runs")
 
 
 def _check(run_ids: tuple[str, ...]) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from halfscope_server.compare import fairness
+from halfscope_server.compare import fairness, reasons
 from halfscope_server.compare.align import Floats, NoAxis
 from halfscope_server.compare.beside import Pair, pair
 from halfscope_server.compare.noise import (
@@ -190,15 +190,17 @@ def _judge(comparison: Comparison, index: int) -> Judgement | NoAxis:
             reason=f"both have {comparison.options.metric} at {kept.x.size} places; at least {MIN_CELLS} are needed"
         )
     is_repeat = comparison.members[index].group == 0
-    repeats = _repeats(comparison, index, is_repeat)
-    if repeats is not None:
-        return _held(
-            comparison, kept, "repeats", repeats.error, shift=repeats.shift, is_repeat=is_repeat, why=repeats.words
-        )
-    wander = _wander(kept)
+    repeats, wander = _repeats(comparison, index, is_repeat), _wander(kept)
     why = fairness.why_unpaired(comparison.baseline, comparison.views[index])
-    if not why and wander is not None:
-        return _held(comparison, kept, "paired", wander, is_repeat=False, why="one run each")
+    found = []
+    if repeats is not None:
+        words, shift = repeats.words, repeats.shift
+        found = [_held(comparison, kept, "repeats", repeats.error, shift=shift, is_repeat=is_repeat, why=words)]
+    if not why and wander is not None and not (found and is_repeat):
+        # Of one seed and data order, what seeds do is in neither: repeats beside the pair make it no less certain.
+        found.append(_held(comparison, kept, "paired", wander, is_repeat=False, why="one run each"))
+    if found:
+        return min(found, key=lambda judged: judged.half)
     if not why:
         why = "too few places to tell noise by"
     elif is_repeat:
@@ -393,20 +395,37 @@ def _repeats(comparison: Comparison, index: int, is_repeat: bool) -> Repeats | N
             share = float(kept.difference[kept.final].mean()) / _reference(kept)
             groups.setdefault(member.group, {})[at] = share
     own = groups.get(members[index].group, {})
-    if index not in own:
+    most = [own] if is_repeat else [own, groups[0]]
+    if index not in own or sum(len(group) - 1 for group in most) < MIN_FREEDOM:
         return None
+    faulty = _faulty(comparison)
+    others = _distinct(value for at, value in own.items() if at != index and at not in faulty)
     if is_repeat:  # held against the others
-        others = _distinct(value for at, value in own.items() if at != index)
-        error = error_of_prediction([others], (1, len(others)))
-        shift, count = -float(np.mean(others)), (1, len(others))
+        error = error_of_prediction([others], (1, len(others))) if others else None
+        shift, count = -float(np.mean(others)) if others else 0.0, (1, len(others))
     else:
-        members_own, baseline = _distinct(own.values()), _distinct(groups[0].values())
-        count = (len(members_own), len(baseline))
-        error = error_of_prediction([members_own, baseline], count)
-        shift = float(np.mean(members_own)) - own[index] - float(np.mean(baseline))
+        baseline = _distinct(value for at, value in groups[0].items() if at not in faulty)
+        # A run with a fault of its own stands alone; what is wrong with it is no scatter of its repeats.
+        mean_of = [own[index]] if index in faulty else _distinct([own[index], *others])
+        count = (len(mean_of), len(baseline))
+        error = error_of_prediction([others if index in faulty else mean_of, baseline], count)
+        shift = float(np.mean(mean_of)) - own[index] - float(np.mean(baseline))
     if error is None or error.freedom < MIN_FREEDOM:
         return None
     return Repeats(error=error, shift=shift, words=f"{count[0]} against {count[1]} repeats")
+
+
+def _faulty(comparison: Comparison) -> set[int]:
+    """Members in which a mechanism was measured that makes a run worse."""
+
+    def look() -> set[int]:
+        return {
+            at
+            for at in range(1, len(comparison.views))
+            if any(reason.certainty == "measured" for reason in reasons.find(comparison, at))
+        }
+
+    return comparison.memo("faulty", look)
 
 
 def _distinct(values: Iterable[float]) -> list[float]:

@@ -74,10 +74,12 @@ def test_repeats_with_other_seeds_are_no_worse_and_no_better(recordings: Recordi
 
 
 def test_repeats_make_a_band_of_noise(recordings: Recordings) -> None:
-    """Four repeats of the baseline: no repeat stands out, healthy FP16 is equal, and the band is theirs."""
+    """Four repeats of the baseline: no repeat stands out, healthy FP16 is equal, and the band is theirs; but for the
+    FP16 run of the baseline's own seed, of which the pair tells more."""
     report = _report(recordings, *SEEDS, "fp16", "fp16_seed1")
     assert [verdict.outcome for verdict in report.verdicts] == ["equal"] * 5
-    assert {quality.noise for quality in report.quality[1:]} == {"repeats"}
+    noise = [quality.noise for quality in report.quality[1:]]
+    assert noise == ["paired" if name == "fp16" else "repeats" for name in (*SEEDS, "fp16", "fp16_seed1")[1:]]
     assert report.outcome == "equal"
 
 
@@ -122,3 +124,16 @@ def test_the_worst_of_several_comes_first(recordings: Recordings) -> None:
     assert worse < unknown < equal
     assert "below FP16's floor" in report.sentence
     assert len(RECIPES) == len({recipe.key for recipe in RECIPES.values()})
+
+
+def test_repeats_beside_a_pair_make_its_verdict_no_less_certain(recordings: Recordings) -> None:
+    """An FP16 run that underflows is worse also where other seeds of both precisions stand beside it, and where it
+    counts as a repeat of healthy FP16 runs; those stay equal, and its fault widens no band."""
+    alone = _report(recordings, "fp32", "fp16_underflow")
+    beside = _report(recordings, "fp32", "fp16_underflow", "fp16", "fp32_seed1", "fp16_seed1")
+    assert beside.verdicts[0].outcome == alone.verdicts[0].outcome == "worse"
+    assert beside.quality[1].noise_share == pytest.approx(alone.quality[1].noise_share)
+    assert [verdict.outcome for verdict in beside.verdicts[1:]] == ["equal", "unknown", "equal"]
+    healthy = _report(recordings, "fp32", "fp16", "fp32_seed1", "fp16_seed1")
+    assert beside.quality[4].noise == healthy.quality[3].noise == "repeats"
+    assert beside.quality[4].noise_share == pytest.approx(healthy.quality[3].noise_share)

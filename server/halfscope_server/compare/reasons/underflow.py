@@ -28,12 +28,12 @@ SCALES_LOG2 = range(-10, 33)
 
 def find(comparison: Comparison, index: int) -> list[Reason]:
     """The layer that lost most first, with how many others did."""
-    found = run_underflow(comparison.views[index])
-    if found is None or not found.is_measured:
-        return []
     numerics = comparison.numerics[index]
     lost = [layer for layer in numerics.layers if layer.what == "zeros" and _lost(layer) > 0]
     if not lost:
+        return []
+    found = run_underflow(comparison.views[index])
+    if found is None or not found.is_measured:
         return []
     worst, first_step, others = named(lost, numerics.first_layer, _lost)
     scale = _scale(comparison, index)

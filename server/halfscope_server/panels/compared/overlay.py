@@ -31,8 +31,9 @@ Floats = NDArray[np.float64]
 
 DASHES = {"FP32": "solid", "TF32": "dashdot", "FP16-AMP": "solid", "FP16": "longdash", "FP8": "dot"}
 """Second channel of a number format's lines, besides colour; BF16 and what is not named here are dashed."""
-REPEATED_OPACITY = (1.0, 0.7, 0.5, 0.35)
-"""Runs of one format have one hue; the second is lighter than the first."""
+REPEATED_OPACITY = (1.0, 0.8, 0.65, 0.55)
+"""Runs of one format have one hue; the second is lighter than the first, and none so light that it is lost on a dark
+page."""
 NUM_ROWS = 100
 MARGIN_PX = 24
 """Right of the lines, for their letters."""
