@@ -57,6 +57,8 @@ MARKS: dict[str, Mark] = {
     "agent.mlp.default.extra_us": Mark(relation="<=", value=60.0),
     "agent.gpt.every_step.ratio": Mark(relation="<=", value=1.15),
     "agent.cnn.every_step.ratio": Mark(relation="<=", value=1.15),
+    "ddp.gpt2ranks.ratio": Mark(relation="<=", value=1.01),
+    "ddp.gpt2ranks.collectives_added": Mark(relation="<=", value=0.0),
     "server.ingest.points_per_s": Mark(relation=">=", value=500_000.0),
     "server.ingest.ack_p99_ms": Mark(relation="<=", value=1_000.0),
     "server.series_1m_ms": Mark(relation="<=", value=60.0),
