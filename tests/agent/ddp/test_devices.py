@@ -154,6 +154,7 @@ def test_nothing_on_a_device_is_read_while_a_reduction_runs(monkeypatch: pytest.
     """On fake CUDA tensors every read of a value raises: a sampled bucket with compression is ready and reduced, also
     a second time in one attempt, where the sum is looked at too."""
     monkeypatch.setattr(watching_module, "_current_graph_task", lambda: 1)
+    monkeypatch.setattr(dist, "get_process_group_ranks", lambda group: [0, 1])
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     with FakeTensorMode():
         parameters: list[torch.Tensor] = [torch.nn.Parameter(torch.empty(40, 5, device="cuda")) for _ in range(3)]
@@ -173,7 +174,7 @@ def test_nothing_on_a_device_is_read_while_a_reduction_runs(monkeypatch: pytest.
             rings=rings, clock=SimpleNamespace(step=0), attempt_for_work=lambda: attempt
         )
         model: Any = SimpleNamespace(
-            process_group=SimpleNamespace(size=lambda: 2),
+            process_group=SimpleNamespace(rank=lambda: 0),
             reducer=None,
             _has_rebuilt_buckets=True,
             _join_config=SimpleNamespace(enable=False),

@@ -77,6 +77,12 @@ PROGRAM = """
             model(torch.ones(1, 3)).sum().backward()
             optimizer.step()
     run.finish()
+    # The group is destroyed before the run ends, as most scripts do.
+    model = DDP(torch.nn.Linear(3, 1))
+    run = halfscope.watch(model, SGD(model.parameters(), 0.01), name="left", every=1)
+    for optimizer in run._watcher.optimizers:
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.optimizer.step()
     give(norms=norms, is_clean=is_clean, twin=twin.module.weight.grad)
 """
 
@@ -127,3 +133,12 @@ def test_what_a_joined_rank_sends_for_the_others_is_not_its_own(job: Job) -> Non
         assert list(recorded.series("grad.norm_local")) == list(range(2 + 2 * (rank > 0)))
         assert recorded.slices == []
         assert recorded.kinds("agent_degraded", "rank_origin") == []
+
+
+def test_what_is_told_after_the_group_is_gone_needs_none(job: Job) -> None:
+    """The run ends with the process, behind `destroy_process_group`, and its last step is told like any other."""
+    for rank, recorded in enumerate(streams(job, "left")):
+        assert list(recorded.series("grad.norm_local")) == [0]
+        assert len(recorded.slices) == 1
+        assert ("buckets" in recorded.facts) == (rank == 0)
+        assert recorded.kinds("agent_degraded") == []

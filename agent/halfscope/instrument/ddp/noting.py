@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from halfscope.guard import tried
 from halfscope.instrument.attempt import Value, host
@@ -129,7 +128,7 @@ class Reduction:
     def __init__(
         self,
         model: int,
-        group: dist.ProcessGroup,
+        ranks: Sequence[int],
         clock: Clock,
         rings: Rings,
         failed: Callable[[Exception], Any],
@@ -140,14 +139,14 @@ class Reduction:
         """
         Args:
             model: its place among the models of the run.
-            group: the ranks that take part.
+            ranks: those that take part, in the whole job's numbers.
             failed: told of what went wrong when a bucket was reduced.
             checks_result: whether the sum is finite is to be known, too.
             is_sampled: some elements are compared over ranks.
         """
-        self.model, self.group, self.clock, self.rings, self.failed = model, group, clock, rings, failed
+        self.model, self.ranks, self.clock, self.rings, self.failed = model, ranks, clock, rings, failed
         self.checks_result, self.is_sampled = checks_result, is_sampled
-        self.num_ranks = group.size()
+        self.num_ranks = len(ranks)
         self.buckets: list[BucketNote] = []
         self.norms: list[float] = []
         """Of buckets on the host, with the loss scale."""

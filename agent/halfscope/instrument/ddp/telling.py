@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from halfscope.instrument.attempt import Attempt
 from halfscope.instrument.ddp.noting import BucketNote, Reduction, seconds
@@ -221,7 +220,7 @@ class ReductionTeller:
     def _facts(self, attempt: Attempt) -> None:
         self.hooks(attempt.step)
         for model in self._watch.models:
-            if not model.is_news or not model.layouts or dist.get_rank(model.model.process_group) != 0:
+            if not model.is_news or not model.layouts or not model.is_first:
                 continue
             model.is_news = False
             self._buckets = {
@@ -243,9 +242,7 @@ class ReductionTeller:
             return
         layout = bucket.layout
         lids = self._layers.of(layout.parameters)
-        ranks: list[int] = []
-        if reduction.num_ranks != self._num_ranks:
-            ranks = [int(rank) for rank in dist.get_process_group_ranks(reduction.group)]
+        ranks = list(reduction.ranks) if reduction.num_ranks != self._num_ranks else []
         self._recorder.slices(
             Slices(
                 step=attempt.step,

@@ -7,11 +7,12 @@ after `detach` every hook does the reduction alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from halfscope.guard import Guard
@@ -65,6 +66,10 @@ class ReducedModel:
         """More than once in one attempt, so that gradients hold what an earlier reduction gave."""
         self.most_per_layer = noting.ELEMENTS_PER_LAYER
         self.clock: Clock | None = None
+        self.ranks: Sequence[int] = ()
+        """That reduce it together, in the whole job's numbers. The group may be gone when something is told."""
+        self.is_first = False
+        """This one is the first of them: it tells what is the same for all."""
         self._wrapped: WatchedHook | None = None
 
     def hook_up(self, observe: Observe) -> None:
@@ -230,11 +235,13 @@ class ReductionWatch:
         attempt = work.attempt_for_work()
         if reduced.clock is None:
             reduced.clock = Clock(None if work.rings.on_host(buffer) else self._make_timer)
+            reduced.ranks = dist.get_process_group_ranks(reduced.model.process_group)
+            reduced.is_first = reduced.model.process_group.rank() == 0
         earlier = [each for each in attempt.reductions if each.model == reduced.index]
         reduced.reduces_again |= bool(earlier)
         reduction = Reduction(
             reduced.index,
-            reduced.model.process_group,
+            reduced.ranks,
             reduced.clock,
             work.rings,
             partial(self._guard.caught, "communication"),
