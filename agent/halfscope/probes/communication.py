@@ -41,11 +41,21 @@ def read(buffer: torch.Tensor, layers: Callable[[], Sequence[torch.Tensor]]) -> 
         None where it is of a kind whose norm cannot be told.
     """
     if buffer.layout is torch.strided and buffer.is_floating_point():
-        dtype = None if buffer.dtype in _WIDE else torch.float32
-        norm = torch.linalg.vector_norm(buffer, dtype=dtype).item()
-        if gradients.SMALLEST_TRUSTED_NORM <= norm <= gradients.LARGEST_TRUSTED_NORM:
+        norm = fast_norm(buffer)
+        if is_trusted(norm):
             return gradients.HostNorm(norm, ())
     return gradients.read(layers())
+
+
+def fast_norm(values: torch.Tensor) -> float:
+    """L2 norm of dense numbers in host memory, in float32 or better."""
+    norm: float = torch.linalg.vector_norm(values, dtype=None if values.dtype in _WIDE else torch.float32).item()
+    return norm
+
+
+def is_trusted(norm: float) -> bool:
+    """Whether squares in float32 can have given it."""
+    return gradients.SMALLEST_TRUSTED_NORM <= norm <= gradients.LARGEST_TRUSTED_NORM
 
 
 def too_large(layers: Sequence[torch.Tensor], limit: float) -> tuple[int, ...]:

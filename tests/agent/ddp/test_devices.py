@@ -183,7 +183,7 @@ def test_nothing_on_a_device_is_read_while_a_reduction_runs(monkeypatch: pytest.
         reduced = ReducedModel(0, "model", model)
         for _ in range(1 + again):
             bucket = Bucket(parameters)
-            note = watch._ready(reduced, bucket, Compression(dtype=torch.float16))
+            note = watch._ready(reduced, bucket, Compression(dtype=torch.float16), False)
             assert note is not None
             note.reduced(bucket.buffer() * 1.0)
         assert failures == []

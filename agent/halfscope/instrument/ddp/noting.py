@@ -19,6 +19,7 @@ from halfscope.instrument.attempt import Value, host
 from halfscope.instrument.ddp.reducing import lengths
 from halfscope.instrument.device import Slot
 from halfscope.instrument.rings import Rings
+from halfscope.probes import communication, gradients
 
 ELEMENTS_PER_LAYER = 32
 MAX_ELEMENTS = 4096
@@ -105,6 +106,29 @@ class BucketNote:
         self.sample: Sample | None = None
         self.result_norm: Value = None
         """Where it was asked for: whether it is finite is what counts."""
+        self.wants_norm = False
+        self.buffer: torch.Tensor | None = None
+        """Where it is still to be measured."""
+
+    def measured(self, norm: float, divisor: int) -> None:
+        """Its L2 norm before it was divided, in float32."""
+        if communication.is_trusted(norm):
+            self.reduction.norms.append(norm)
+        else:
+            failure = tried(lambda: self._look(divisor))
+            if failure is not None:
+                self.reduction.failed(failure)
+        self.buffer = None
+
+    def _look(self, divisor: int) -> None:
+        """The exact way, out of the ordinary. Whether a layer is finite does not depend on the division."""
+        assert self.buffer is not None
+        found = gradients.read(self.layout.parts(self.buffer))
+        if found is None:
+            self.reduction.is_measured = False
+        else:
+            self.reduction.norms.append(found.norm * divisor)
+            self.reduction.nonfinite += [self.layout.names[at] for at in found.nonfinite]
 
     def reduced(self, result: torch.Tensor) -> None:
         """The reduction of this bucket is over; what it gave."""

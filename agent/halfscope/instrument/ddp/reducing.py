@@ -8,6 +8,7 @@ this hook and ranks without one fit together.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
+from halfscope.probes import communication
 from halfscope.probes.communication import OVERFLOWS_AT
 
 Future = torch.futures.Future
@@ -25,6 +27,12 @@ Future = torch.futures.Future
 
 class Note(Protocol):
     """What was noted of one bucket."""
+
+    wants_norm: bool
+    """It has not been measured yet, because who divides it reads it anyway: `measured` is to be called."""
+
+    def measured(self, norm: float, divisor: int) -> None:
+        """Its L2 norm before it was divided, in float32. Must not raise."""
 
     def reduced(self, result: torch.Tensor) -> None:
         """Its reduction is over. Called in whatever thread completes it; must not raise."""
@@ -43,9 +51,11 @@ class Compression:
         return OVERFLOWS_AT[self.dtype] * (num_ranks if self.divides_first else 1)
 
 
-Observe = Callable[[Any, Compression | None], Note | None]
-"""Called with a bucket that is ready, and what it is rounded to (None where it is sent as it is, or nobody knows);
-must not raise."""
+Observe = Callable[[Any, Compression | None, bool], Note | None]
+"""Called with a bucket that is ready, what it is rounded to (None where it is sent as it is, or nobody knows), and
+whether the caller is going to divide it; must not raise."""
+BLOCK_ELEMENTS = 1 << 18
+"""Of a bucket that is measured and divided: what has been read is still in the cache when it is written."""
 
 
 class DefaultReduction:
@@ -59,6 +69,8 @@ class DefaultReduction:
         bucket, and whose number of ranks is no power of two: there the reducer divides in one case and multiplies by
         the inverse in the other, which may differ in the last bit."""
         self._has_complex = any(parameter.is_complex() for parameter in model.parameters())
+        self._is_simple = not self._has_complex and not model.gradient_as_bucket_view
+        """Every dense bucket is multiplied by the inverse as a whole."""
         if model.gradient_as_bucket_view:
             self._storages = {}
             for parameter in model.parameters():
@@ -67,12 +79,16 @@ class DefaultReduction:
 
     def __call__(self, state: object, bucket: Any) -> Future[torch.Tensor]:
         observe = self.observe
-        note = None if observe is None else observe(bucket, None)
+        note = None if observe is None else observe(bucket, None, self._is_simple)
         model = self._model()
         assert model is not None, "a reducer runs only while its model lives"
         group = model.process_group
         buffer = bucket.buffer()
-        self._divide(bucket, buffer, _divisor(model, group.size()))
+        divisor = _divisor(model, group.size())
+        if note is not None and note.wants_norm:
+            note.measured(_norm_and_divide(buffer, divisor), divisor)
+        else:
+            self._divide(bucket, buffer, divisor)
         future = group.allreduce([buffer]).get_future()
         if note is None:
             return _then(future, _first)
@@ -112,6 +128,15 @@ class _StorageHook:
     def __call__(self, parameter: torch.Tensor) -> None:
         if self._storages is not None and parameter.grad is not None and parameter.grad.layout is torch.strided:
             self._storages[id(parameter)] = parameter.grad.untyped_storage().data_ptr()
+
+
+def _norm_and_divide(buffer: torch.Tensor, divisor: int) -> float:
+    """L2 norm of a dense bucket in host memory, and then the bucket divided, in one pass over memory."""
+    norms: list[float] = []
+    for block in torch.split(buffer, BLOCK_ELEMENTS):
+        norms.append(communication.fast_norm(block))
+        block.mul_(1.0 / divisor)
+    return math.hypot(*norms)
 
 
 def lengths(parameters: Sequence[torch.Tensor]) -> list[int]:

@@ -204,7 +204,9 @@ class ReductionWatch:
 
     # ---- a bucket is ready -----------------------------------------------------------------------
 
-    def _ready(self, reduced: ReducedModel, bucket: Any, compression: Compression | None) -> Note | None:
+    def _ready(
+        self, reduced: ReducedModel, bucket: Any, compression: Compression | None, is_divided: bool
+    ) -> Note | None:
         work = self._work
         if work is None or _current_graph_task() == -1:
             return None  # of a rank that has joined, whose zeros keep the others company
@@ -219,7 +221,9 @@ class ReductionWatch:
             return None
         layout = reduced.layout(bucket, index, self._names)
         note = BucketNote(reduction, layout, byte_size(buffer), reduction.clock.now())
-        if work.rings.on_host(buffer):
+        if is_divided and layout.places is not None and work.rings.on_host(buffer):
+            note.wants_norm, note.buffer = True, buffer
+        elif work.rings.on_host(buffer):
             self._measure(reduction, layout, buffer, compression)
         else:
             self._capture(reduction, layout, buffer, compression)

@@ -51,7 +51,7 @@ class WatchedHook:
 
     def __call__(self, state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         observe = self._observer(bucket) if self.observers else None
-        note = None if observe is None else observe(bucket, self.compression)
+        note = None if observe is None else observe(bucket, self.compression, False)
         future = self.hook(state, bucket)
         if note is None:
             return future
