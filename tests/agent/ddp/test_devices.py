@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -51,14 +50,6 @@ class Later:
 
 def late_ring(device: torch.device, width: int) -> DeviceRing:
     return DeviceRing(device, width, 64, pinned=False, make_event=Later, capturing=lambda: False)
-
-
-@pytest.fixture
-def alone(tmp_path: Path) -> Iterator[None]:
-    """A process group of one."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.fixture
