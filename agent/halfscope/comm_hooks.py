@@ -3,7 +3,7 @@
     model.register_comm_hook(None, halfscope.comm_hooks.fp16_compress)
 
 The state is the process group, or None for the whole job. Invariant: gradients are divided by the number of ranks
-before they are rounded and before they are added up, so that neither overflows where their mean does not.
+before they are rounded and added up, so that nothing overflows where the mean of all magnitudes does not.
 """
 
 from __future__ import annotations
