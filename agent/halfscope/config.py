@@ -42,7 +42,10 @@ class AgentConfig:
     server: str | None
     """As given; None: the sender finds the address by itself."""
     rank: int = 0
+    local_rank: int = 0
     world_size: int = 1
+    place_source: str = ""
+    """Who told rank and size: `process group`, `launcher`, `slurm`; empty in a process that trains alone."""
     attempt: int = 0
     start_step: int = 0
     every: int | None = None
@@ -69,9 +72,17 @@ def journal_directory() -> Path:
 
 def new_run_id(time_ms: int | None = None) -> str:
     """16 characters of lowercase base32 (Crockford): 48 bits of milliseconds, 32 random ones; later ids sort later."""
-    now_ms = time.time_ns() // 1_000_000 if time_ms is None else time_ms
-    number = (now_ms & ((1 << 48) - 1)) << 32 | secrets.randbits(32)
+    return run_id_of(time.time_ns() // 1_000_000 if time_ms is None else time_ms, secrets.randbits(32))
+
+
+def run_id_of(time_ms: int, rest: int) -> str:
+    """The id of 48 bits of milliseconds and 32 others."""
+    number = (time_ms & ((1 << 48) - 1)) << 32 | rest
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(75, -5, -5))
+
+
+def is_run_id(text: str) -> bool:
+    return len(text) == 16 and all(char in _CROCKFORD for char in text)
 
 
 def resolve(
@@ -95,7 +106,7 @@ def resolve(
     Args:
         project: HALFSCOPE_PROJECT, else `default`.
         name: HALFSCOPE_NAME, else the run id.
-        run_id: HALFSCOPE_RUN_ID, else a new one. Give the same one to continue a run or to join its ranks.
+        run_id: HALFSCOPE_RUN_ID, else a new one; ranks of one job find theirs by themselves (instrument/ranks.py).
         baseline: HALFSCOPE_BASELINE, else none.
         budget_share: HALFSCOPE_BUDGET_SHARE, else 0.005; without effect where `every` is given.
         directory: HALFSCOPE_DIR, else `journals` in HALFSCOPE_HOME.
@@ -110,7 +121,7 @@ def resolve(
             f"mode is {chosen_mode!r}; expected one of {', '.join(get_args(Mode))} (argument mode= or HALFSCOPE_MODE)"
         )
     run = run_id or env.get("HALFSCOPE_RUN_ID") or new_run_id()
-    if len(run) != 16 or any(char not in _CROCKFORD for char in run):
+    if not is_run_id(run):
         raise ValueError(
             f"run_id is {run!r}; expected 16 characters of {_CROCKFORD}. "
             "Take Run.id of the run to continue, or leave it out"
@@ -118,7 +129,7 @@ def resolve(
     if precision is not None and precision not in PRECISIONS:
         raise ValueError(f"precision is {precision!r}; expected one of {', '.join(PRECISIONS)}, or None to find out")
     base = Path(directory) if directory is not None else journal_directory()
-    rank, world_size = _whole("RANK", 0), max(1, _whole("WORLD_SIZE", 1))
+    rank, world_size = whole("RANK", 0), max(1, whole("WORLD_SIZE", 1))
     return AgentConfig(
         mode=cast(Mode, chosen_mode),
         project=_text("project", project or env.get("HALFSCOPE_PROJECT") or "default"),
@@ -157,7 +168,7 @@ def _baseline(given: Any) -> str | None:
 
 def _attempt(directory: Path, run_id: str, world_size: int) -> int:
     """Which start of this run this is: torchrun's restart count, else how many streams of it this machine has."""
-    restarts = _whole("TORCHELASTIC_RESTART_COUNT", 0)
+    restarts = whole("TORCHELASTIC_RESTART_COUNT", 0)
     if restarts or world_size > 1:
         return restarts
     try:
@@ -166,7 +177,8 @@ def _attempt(directory: Path, run_id: str, world_size: int) -> int:
         return 0
 
 
-def _whole(variable: str, default: int) -> int:
+def whole(variable: str, default: int) -> int:
+    """A whole number from the environment; the default where it is none."""
     text = os.environ.get(variable, "")
     return int(text) if text.isascii() and text.isdigit() else default
 

@@ -6,6 +6,7 @@ training goes on.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import socket
@@ -22,7 +23,7 @@ from halfscope import config as configuration
 from halfscope._version import __version__
 from halfscope.config import AgentConfig
 from halfscope.guard import Guard
-from halfscope.instrument import environment, exits, names
+from halfscope.instrument import environment, exits, names, ranks
 from halfscope.instrument.facts import FactTeller
 from halfscope.instrument.feeding import InputWatch
 from halfscope.instrument.interval import SketchInterval
@@ -114,6 +115,8 @@ def watch(
     for label, item in optimizers.items():
         _check_initialised(label, item)
     scalers = names.name_scalers(scaler)
+    if settings.mode != "disabled":
+        settings = _placed(settings, is_named=run_id is not None or bool(os.environ.get("HALFSCOPE_RUN_ID")))
     url = _page(settings)
     if settings.mode == "disabled":
         return Run(run_id=settings.run_id, name=settings.name, url=url)
@@ -128,6 +131,25 @@ def _check_initialised(name: str, optimizer: torch.optim.Optimizer) -> None:
             f"optimizer {name!r} ({type(optimizer).__name__}) lacks what torch.optim.Optimizer.__init__ sets; "
             "expected one whose own __init__ calls super().__init__(params, defaults)"
         )
+
+
+def _placed(settings: AgentConfig, *, is_named: bool) -> AgentConfig:
+    """With this process's place among several, and the run that they share."""
+    place = ranks.find()
+    if place.world_size == 1 and settings.world_size == 1:
+        return settings
+    shared = None if is_named else ranks.shared_run_id(place, settings.directory)
+    run_id = shared or settings.run_id
+    return dataclasses.replace(
+        settings,
+        run_id=run_id,
+        name=run_id if settings.name == settings.run_id else settings.name,
+        rank=place.rank,
+        local_rank=place.local_rank,
+        world_size=place.world_size,
+        attempt=place.attempt,
+        place_source=place.source,
+    )
 
 
 def _page(settings: AgentConfig) -> str:
@@ -162,7 +184,7 @@ def _start(
     url: str,
     keys: Sequence[int],
 ) -> Run:
-    recorder = _open_recorder(settings)
+    recorder = _open_recorder(settings, models)
     several = len(optimizers) > 1
     watched_optimizers = [
         WatchedOptimizer(index, name, item, labelled=several) for index, (name, item) in enumerate(optimizers.items())
@@ -272,8 +294,9 @@ def _tell_reductions(
     reductions.tell_hooks = guard.wrap("communication", teller.hooks)
 
 
-def _open_recorder(settings: AgentConfig) -> Recorder:
+def _open_recorder(settings: AgentConfig, models: Mapping[str, torch.nn.Module]) -> Recorder:
     now_us = time.time_ns() // 1000
+    mesh = ranks.mesh_of(parameter for model in models.values() for parameter in model.parameters())
     return Recorder.open(
         directory=settings.directory,
         run_id=settings.run_id,
@@ -286,6 +309,8 @@ def _open_recorder(settings: AgentConfig) -> Recorder:
             host=socket.gethostname(),
             pid=os.getpid(),
             started_us=now_us,
+            local_rank=settings.local_rank,
+            mesh=mesh,
         ),
         start=Start(
             time_us=now_us,

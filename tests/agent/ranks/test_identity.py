@@ -1,0 +1,188 @@
+"""Ranks find out who they are and which run they share, without asking each other."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from halfscope import config
+from halfscope.instrument import ranks
+from halfscope.instrument.ranks import Place
+
+from tests.helpers.distributed import started, train, under_torchrun
+from tests.helpers.preloaded import Preloaded
+
+TRAINING = """
+def training(num_steps=2):
+    model = DDP(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    run = halfscope.watch(model, optimizer)
+    for step in range(num_steps):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    return run
+"""
+OWN = {"HALFSCOPE_RUN_ID": ""}
+"""The helper's own id is taken away: it is to be found."""
+
+
+def test_ranks_of_one_job_are_one_run_and_each_watch_is_another(python: Preloaded, tmp_path: Path) -> None:
+    """Two trainings one after the other give two runs, in order, each with a stream of both ranks; a second job with
+    its own process group gives others."""
+    program = TRAINING + "training().finish()\ntraining()\n"
+    jobs = [train(python, tmp_path / name, program, env=OWN) for name in ("first", "second")]
+    ids = []
+    for job in jobs:
+        by_start = sorted(job.recorded, key=lambda one: one.start.time_us if one.start else 0)
+        runs = [{one.run_id for one in by_start[:2]}, {one.run_id for one in by_start[2:]}]
+        assert [len(run) for run in runs] == [1, 1]
+        assert runs[0] != runs[1]
+        assert sorted(one.info.rank for one in by_start[:2]) == [0, 1]
+        assert {one.info.world_size for one in by_start} == {2}
+        ids += [run.pop() for run in runs]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == 4
+
+
+def test_workers_of_one_agent_are_one_run(python: Preloaded, tmp_path: Path) -> None:
+    """torch's elastic agent on one node: ranks come to one id, and know their places."""
+    job = under_torchrun(python, tmp_path, TRAINING + "training(3)\n", env=OWN)
+    assert len({one.run_id for one in job.recorded}) == 1
+    found = [(one.info.rank, one.info.attempt, one.info.local_rank, one.info.world_size) for one in job.recorded]
+    assert found == [(0, 0, 0, 2), (1, 0, 1, 2)]
+
+
+def test_a_restart_by_the_agent_is_the_next_attempt_of_the_same_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Workers of the same agent come to the same ids in the same order, however often they are started."""
+    launched = {"TORCHELASTIC_RUN_ID": "none", "GROUP_WORLD_SIZE": "1", "RANK": "1", "WORLD_SIZE": "2"}
+    for name, value in launched.items():
+        monkeypatch.setenv(name, value)
+    ids = []
+    for restarts in ("0", "1"):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+        ranks._count_anew()
+        place = ranks.find()
+        assert place.attempt == int(restarts)
+        ids.append([ranks.shared_run_id(place, tmp_path) for _ in range(2)])
+    ranks._count_anew()
+    assert ids[0] == ids[1]
+    assert len(set(ids[0])) == 2
+    assert all(config.is_run_id(str(one)) for one in ids[0])
+
+
+@pytest.mark.parametrize("alone", [0, 1])
+def test_a_rank_that_watches_alone_waits_for_nobody(python: Preloaded, tmp_path: Path, alone: int) -> None:
+    """Only one of two ranks calls `watch`; both train to their end."""
+    program = TRAINING + f"if rank != {alone}:\n    halfscope.watch = lambda *args, **options: None\ntraining()\n"
+    (recorded,) = train(python, tmp_path, program, env=OWN).recorded
+    assert (recorded.info.rank, recorded.info.world_size) == (alone, 2)
+    assert recorded.end is not None
+    assert recorded.steps() == [0, 1]
+
+
+def test_without_anything_in_common_each_rank_has_a_run_and_says_what_to_set(python: Preloaded, tmp_path: Path) -> None:
+    """A launcher that says nothing of the job, and no process group: rank and size are told all the same."""
+    program = """
+    model = torch.nn.Linear(4, 1)
+    run = halfscope.watch(model, torch.optim.SGD(model.parameters(), 0.1))
+    give(id=run.id)
+    """
+    with started(python, tmp_path, program, env=OWN) as both:
+        codes = [one.wait(60) for one in both]
+    assert codes == [0, 0]
+    outputs = [(tmp_path / f"rank{rank}.log").read_text() for rank in (0, 1)]
+    assert all("set HALFSCOPE_RUN_ID to the same" in output for output in outputs)
+    assert "this is rank 1 of 2" in outputs[1]
+
+
+def test_who_it_is_comes_from_the_launcher_where_there_is_no_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun's variables; SLURM's only where its tasks have an address to meet at; else it is alone."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    assert ranks.find() == Place()
+    slurm = {"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1", "SLURM_STEP_ID": "0"}
+    for name, value in slurm.items():
+        monkeypatch.setenv(name, value)
+    assert ranks.find() == Place(), "tasks of a step may be trainings of their own"
+    monkeypatch.setenv("MASTER_ADDR", "node1")
+    assert ranks.find() == Place(rank=5, local_rank=1, world_size=8, source="slurm")
+    for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "TORCHELASTIC_RESTART_COUNT": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert ranks.find() == Place(rank=3, local_rank=1, world_size=4, attempt=2, source="launcher")
+
+
+def test_a_job_of_slurm_has_an_id_that_all_its_nodes_come_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """From job, step and start: alike everywhere, another for another step or a second watch, sorted by the start."""
+    for name in ("TORCHELASTIC_RUN_ID", "SLURM_CLUSTER_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"JOB_ID": "77", "STEP_ID": "0", "JOB_START_TIME": "1700000000"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    place = Place(rank=1, world_size=8, source="slurm")
+
+    def ids(num: int) -> list[str | None]:
+        ranks._count_anew()
+        return [ranks.shared_run_id(place, tmp_path) for _ in range(num)]
+
+    first = ids(2)
+    assert first == ids(2)
+    assert len(set(first)) == 2
+    assert all(one is not None and config.is_run_id(one) for one in first)
+    assert str(first[0])[:9] == config.new_run_id(1_700_000_000_000)[:9]
+    monkeypatch.setenv("SLURM_STEP_ID", "1")
+    assert ids(1)[0] not in first
+    ranks._count_anew()
+
+
+def test_who_comes_first_leaves_the_id_and_nobody_sees_half_of_it(tmp_path: Path) -> None:
+    """Many at once read one and the same id; none finds an empty file."""
+    found: list[str | None] = []
+    gate = threading.Barrier(16)
+
+    def come() -> None:
+        gate.wait()
+        found.append(ranks._left_in_file(tmp_path / "journals" / ".job-x-0"))
+
+    threads = [threading.Thread(target=come) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 16
+    assert len(set(found)) == 1
+    assert config.is_run_id(str(found[0]))
+
+
+def test_a_store_that_is_gone_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever keeps it does not answer: after some seconds the rank goes on without."""
+    silent = threading.Event()
+
+    class Silent:
+        def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+            silent.wait(30)
+            return b""
+
+    monkeypatch.setattr(ranks, "is_joined", lambda: True)
+    monkeypatch.setattr(ranks, "STORE_WAIT_S", 0.05)
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", Silent)
+    assert ranks._from_store(0) is None
+    silent.set()
+
+
+def test_an_id_in_the_store_stays_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first proposal holds, under whatever prefix a restart looks."""
+    store = dist.HashStore()
+    monkeypatch.setattr(ranks, "is_joined", lambda: True)
+    found = []
+    for attempt in (0, 0, 1):
+        prefixed = dist.PrefixStore(f"worker/attempt_{attempt}", dist.PrefixStore("default_pg", store))
+        monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda kept=prefixed: kept)
+        found.append(ranks._from_store(0))
+    assert len(set(found)) == 1
+    assert config.is_run_id(str(found[0]))
+    assert ranks._from_store(1) != found[0]
