@@ -451,3 +451,5 @@ class Window(Model):
     """As FP16 sees it (times the loss scale), or as it is; `auto`: seen where the run computes in FP16."""
     rows: Annotated[list[Annotated[str, Field(max_length=512)]], Field(max_length=400)] = []
     """Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened."""
+    rank: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    """Whose line is drawn, with those of all others as the band behind it; None: the run's, of all ranks together."""

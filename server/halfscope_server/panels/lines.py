@@ -155,7 +155,7 @@ class LinePanel:
         names = ("" if len(drawn) == 1 else "{}").format
         bad = [(names(escape(d.words)), d.line.bad) for d in drawn if d.line is not None]
         data.append(traces.bad_fill(bad, places))
-        newest = newest_words(view, left[0] if left else drawn[0], window)
+        newest = newest_words(view, left[0] if left else drawn[0], window) + _apart_words(left)
         return Fill(
             data=data,
             layout=layout,
@@ -270,13 +270,23 @@ def newest_words(view: RunView, drawn: Drawn, window: Window) -> str:
     line = drawn.line
     if line is None:
         return ""
-    if window.follows:
+    if window.follows and window.rank is None:
         value = view.newest(drawn.series)
         return quantity(float(value[-1]), drawn.unit) if value.size else ""
     last_bad = int(line.bad.last_step[-1]) if line.bad.step.size else -1
     if line.curve.size and line.curve.step[-1] >= last_bad:
         return quantity(float(line.curve.value[-1]), drawn.unit)
     return _bad_name(line) if line.bad.step.size else ""
+
+
+def _apart_words(drawn: list[Drawn]) -> str:
+    """The rank that stands apart from the others, if one does."""
+    found = drawn[0].line.apart if drawn and drawn[0].line is not None else None
+    if found is None:
+        return ""
+    unit = drawn[0].unit
+    side = "highest" if found.is_high else "lowest"
+    return f" · rank {integer(found.rank)} {side}: {quantity(found.value, unit)}, usual {quantity(found.usual, unit)}"
 
 
 def _bad_name(line: Line) -> str:

@@ -13,7 +13,9 @@ from halfscope_server.panels.lines import LinePanel, LineSpec
 from halfscope_server.query.view import RunView
 from halfscope_server.store.types import SeriesRow
 
-OWN_PREFIXES = ("amp.", "opt.", "grad.", "input.", "time.", "throughput.", "memory.", "halfscope.")
+OWN_PREFIXES = (
+    "amp.", "opt.", "grad.", "input.", "time.", "throughput.", "memory.", "halfscope.", "comm.", "rank.", "weights."
+)  # fmt: skip
 """Names under these are the agent's own measurements, all others the user's."""
 FIRST_USER_ORDER, FIRST_OTHER_ORDER = 200, 900
 HEIGHT_PX = 200

@@ -85,7 +85,7 @@ class _Part:
 def read_line(view: RunView, series: SeriesRow, window: Window) -> Line | None:
     """A series over a window; None before the run has a step. Remembered by the view."""
     # Everything of the window that changes what is read.
-    key = ("line", series.series_id, window.x, window.first, window.last, window.smooth, window.width_px)
+    key = ("line", series.series_id, window.x, window.first, window.last, window.smooth, window.width_px, window.rank)
     return view.memo(key, lambda: _read_line(view, series, window))
 
 
@@ -97,13 +97,13 @@ def _read_line(view: RunView, series: SeriesRow, window: Window) -> Line | None:
     width = bucket_width(span, series.kind, len(view.ranks))
     held = series.kind == "state"
     shown = [piece for piece in pieces if not piece.is_ghost]
-    parts = [_read_part(view, series, piece, width, held) for piece in shown]
+    parts = [_read_part(view, series, piece, width, held, window.rank) for piece in shown]
     if width > 1 and sum(part.count for part in parts) <= MAX_POINTS:
         # Logged now and then: few points, however wide the window is.
         width = 1
-        parts = [_read_part(view, series, piece, width, held) for piece in shown]
+        parts = [_read_part(view, series, piece, width, held, window.rank) for piece in shown]
     done_again = [piece for piece in pieces if piece.is_ghost][-MAX_GHOSTS:]
-    ghosts = [_read_part(view, series, piece, width, held) for piece in done_again]
+    ghosts = [_read_part(view, series, piece, width, held, window.rank) for piece in done_again]
     if window.x == "time":
         parts, ghosts = [_cut(part, window) for part in parts], [_cut(part, window) for part in ghosts]
     curve = _limit(_joined([part.curve for part in parts]), held)
@@ -139,8 +139,12 @@ def bucket_width(span: Span, kind: str, num_ranks: int = 1) -> int:
     return width * 2 if kind == "state" else width
 
 
-def _read_part(view: RunView, series: SeriesRow, piece: Piece, width: int, held: bool) -> _Part:
+def _read_part(
+    view: RunView, series: SeriesRow, piece: Piece, width: int, held: bool, rank: int | None = None
+) -> _Part:
     span = piece.span
+    if rank is not None and len(view.ranks) > 1:
+        return _one_rank(view, series, piece, width, held, rank)
     if width == 1:
         points = view.store.points(
             view.run_id, series.series_id, first_step=span.first_step, last_step=span.last_step, attempt=piece.attempt
@@ -210,7 +214,7 @@ def _over_ranks(
 def _newest(points: Points) -> Points:
     """The points of the last steps."""
     from_row = int(np.searchsorted(points.step, points.step[-1] - NEWEST_STEPS + 1))
-    return Points(**{name: getattr(points, name)[from_row:] for name in Points.__slots__})
+    return _rows(points, np.arange(points.step.size) >= from_row)
 
 
 def _thin_band(band: Band) -> Band:
@@ -281,6 +285,46 @@ def _ranks_part(view: RunView, series: SeriesRow, piece: Piece, width: int, whol
     curve = Curve(step=step, time_us=one.time_us, value=one.value)
     band = Band(step=step, time_us=one.time_us, low=one.low, high=one.high)
     return replace(whole, curve=curve, band=band, means=curve, apart=apart(grid))
+
+
+# ---- one rank --------------------------------------------------------------------------------
+
+
+def _one_rank(view: RunView, series: SeriesRow, piece: Piece, width: int, held: bool, rank: int) -> _Part:
+    """A rank's own line; the band is that of all others."""
+    span = piece.span
+    if width == 1:
+        points = view.store.points(
+            view.run_id, series.series_id, first_step=span.first_step, last_step=span.last_step, attempt=piece.attempt
+        )
+        own, others = _rows(points, points.rank == rank), reduced(_rows(points, points.rank != rank), "mean")
+        part = _raw_part(view, piece, own, series, held)
+        band = Band(step=others.step, time_us=others.time_us, low=others.low, high=others.high)
+        return replace(part, band=_thin_band(band) if band.step.size > MAX_POINTS else band)
+    first, last = span.first_step, span.last_step
+    found = view.store.rank_rollups(
+        view.run_id, series.series_id, width, first_step=first, last_step=last, attempt=piece.attempt
+    )
+    own_rollup = found.pop(rank, None)
+    grid = grid_of_rollups(found, width)
+    low, high = np.fmin.reduce(grid.low, axis=0), np.fmax.reduce(grid.high, axis=0)
+    there = ~np.isnan(low)
+    band = Band(step=np.maximum(grid.step, first)[there], time_us=grid.time_us[there], low=low[there], high=high[there])
+    if own_rollup is None:
+        nothing = _rows(_no_points(), np.zeros(0, np.bool_))
+        return replace(_raw_part(view, piece, nothing, series, held), band=band)
+    # Its own extremes are corners of the line: the band is not its own.
+    part = _rollup_part(own_rollup, series, True, span)
+    return replace(part, band=band, means=_rollup_part(own_rollup, series, held, span).means)
+
+
+def _rows(points: Points, keep: NDArray[np.bool_]) -> Points:
+    return Points(**{name: getattr(points, name)[keep] for name in Points.__slots__})
+
+
+def _no_points() -> Points:
+    whole, half = np.empty(0, np.int64), np.empty(0, np.int32)
+    return Points(step=whole, time_us=whole, value=np.empty(0), rank=half, attempt=half)
 
 
 # ---- joining ---------------------------------------------------------------------------------

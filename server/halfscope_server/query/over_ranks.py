@@ -268,14 +268,19 @@ def apart(grid: RankGrid) -> Apart | None:
     value = grid.mean[:, full]
     if len(grid.ranks) < 2 or value.shape[1] < APART_COLUMNS:
         return None
-    usual = float(np.median(np.median(value, axis=0)))
+    usual = float(_middle_of(_middle_of(value)))
     found = []
     for is_high, place in ((True, value.argmax(axis=0)), (False, value.argmin(axis=0))):
         row = int(np.bincount(place).argmax())
-        own = float(np.median(value[row]))
+        own = float(_middle_of(value[row]))
         often = float((place == row).mean()) >= APART_SHARE
         # Ranks with one value have no order.
         differ = float((value.max(axis=0) > value.min(axis=0)).mean()) >= APART_SHARE
-        if often and differ and abs(own - usual) > APART_DISTANCE * abs(usual):
+        if often and differ and abs(own / 2 - usual / 2) > APART_DISTANCE / 2 * abs(usual):
             found.append(Apart(rank=grid.ranks[row], is_high=is_high, value=own, usual=usual))
-    return max(found, key=lambda one: abs(one.value - one.usual), default=None)
+    return max(found, key=lambda one: abs(one.value / 2 - one.usual / 2), default=None)
+
+
+def _middle_of(values: Floats) -> Floats:
+    """The median along the first axis, of two the lower: nothing is added, so nothing overflows."""
+    return np.asarray(np.sort(values, axis=0)[(values.shape[0] - 1) // 2])

@@ -43,6 +43,8 @@ class Window:
     """As FP16 sees it (times the loss scale), or as it is; `auto`: seen where the run computes in FP16."""
     rows: tuple[str, ...] = ()
     """Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened."""
+    rank: int | None = None
+    """Whose line is drawn, with those of all others as the band behind it; None: the run's, of all ranks together."""
 
     @property
     def follows(self) -> bool:

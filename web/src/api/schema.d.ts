@@ -3418,7 +3418,8 @@ export interface components {
              *       "stat": "underflow",
              *       "step": null,
              *       "gradient": "auto",
-             *       "rows": []
+             *       "rows": [],
+             *       "rank": null
              *     }
              */
             window?: components["schemas"]["Window"];
@@ -3467,7 +3468,8 @@ export interface components {
              *       "stat": "underflow",
              *       "step": null,
              *       "gradient": "auto",
-             *       "rows": []
+             *       "rows": [],
+             *       "rank": null
              *     }
              */
             window?: components["schemas"]["Window"];
@@ -3512,6 +3514,12 @@ export interface components {
              * @default
              */
             layer?: string;
+            /**
+             * Rank
+             * @description Whose line is drawn, with those of all others as the band behind it; None: the run's, of all ranks together.
+             * @default null
+             */
+            rank?: number | null;
             /**
              * Rows
              * @description Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened.
@@ -4103,6 +4111,8 @@ export interface operations {
                 layer?: string;
                 /** @description Series that stands for quality. */
                 metric?: string;
+                /** @description Whose line is drawn, with those of all others as the band behind it; None: the run's, of all ranks together. */
+                rank?: number | null;
                 /** @description Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened. */
                 rows?: string[];
                 /** @description Ids joined by commas, the baseline's first. */
@@ -4194,6 +4204,8 @@ export interface operations {
                 layer?: string;
                 /** @description Series that stands for quality. */
                 metric?: string;
+                /** @description Whose line is drawn, with those of all others as the band behind it; None: the run's, of all ranks together. */
+                rank?: number | null;
                 /** @description Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened. */
                 rows?: string[];
                 /** @description Ids joined by commas, the baseline's first. */
@@ -5688,6 +5700,8 @@ export interface operations {
                 last?: number | null;
                 /** @description Name of a parameter or module; empty: the layer with the worst underflow. */
                 layer?: string;
+                /** @description Whose line is drawn, with those of all others as the band behind it; None: the run's, of all ranks together. */
+                rank?: number | null;
                 /** @description Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened. */
                 rows?: string[];
                 /** @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it. */
@@ -5827,6 +5841,8 @@ export interface operations {
                 last?: number | null;
                 /** @description Name of a parameter or module; empty: the layer with the worst underflow. */
                 layer?: string;
+                /** @description Whose line is drawn, with those of all others as the band behind it; None: the run's, of all ranks together. */
+                rank?: number | null;
                 /** @description Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened. */
                 rows?: string[];
                 /** @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it. */
@@ -5909,6 +5925,8 @@ export interface operations {
                 last?: number | null;
                 /** @description Name of a parameter or module; empty: the layer with the worst underflow. */
                 layer?: string;
+                /** @description Whose line is drawn, with those of all others as the band behind it; None: the run's, of all ranks together. */
+                rank?: number | null;
                 /** @description Visible nodes of the layer tree, in order; empty: as the tree stands when it is first opened. */
                 rows?: string[];
                 /** @description Weight of the exponential moving average; 0: off. The raw line stays visible behind it. */

@@ -1,0 +1,14 @@
+"""How many elements of each rank's own gradient were NaN or infinite before the reduction."""
+
+from __future__ import annotations
+
+from halfscope_server.panels.rank_heat import Heatmap
+
+PANEL = Heatmap(
+    id="ranks-nonfinite",
+    title="NaN and Inf in the own gradient by rank",
+    series=("grad.nonfinite_local",),
+    unit="1",
+    quantity="elements",
+    order=630,
+)

@@ -1,0 +1,172 @@
+"""A series of every rank over a window, in so many columns and rows as can be looked at.
+
+Owns how ranks are binned: the worst of a row stands for it, by name. Must not import plotly. Invariant: the largest
+value of the window is in the grid, and the rank that had it is named.
+
+Suffixes: N rows of one or more ranks, C columns of one or more steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfscope_server.query.lines import RAW_POINTS
+from halfscope_server.query.over_ranks import RankGrid, grid_of_points, grid_of_rollups
+from halfscope_server.query.view import ROLLUP_WIDTH, Piece, RunView
+from halfscope_server.query.window import Span, Window
+from halfscope_server.store.types import SeriesRow
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MAX_ROWS = 64
+MAX_COLUMNS = 240
+MAX_RAW_STEPS = 2000
+"""Beyond, stretches of 64 steps are read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cells:
+    """What is drawn."""
+
+    first_name: Ints
+    """[N] lowest and highest of a row: ranks, or buckets."""
+    last_name: Ints
+    step: Ints
+    """[C] first and last of a column, and the time of the first."""
+    last_step: Ints
+    time_us: Ints
+    width: int
+    """Steps of a column."""
+    value: Floats
+    """[N, C] the largest; NaN: none that is finite."""
+    worst: Ints
+    """[N, C] whose it is; -1: nobody's."""
+    bad: Ints
+    """[N, C] values that were not finite."""
+
+
+def rank_cells(view: RunView, series: SeriesRow, window: Window) -> Cells | None:
+    """The largest value of each rank in each column; None before the first step. Remembered by the view."""
+    span = view.resolve(window)
+    if span is None:
+        return None
+    return view.memo(("rank cells", series.series_id, span), lambda: _cells(view, series, span))
+
+
+def _cells(view: RunView, series: SeriesRow, span: Span) -> Cells:
+    grids = [_grid(view, series, piece, span) for piece in view.pieces(span) if not piece.is_ghost]
+    grid = _joined([one for one in grids if one.step.size] or grids)
+    group = max(1, -(-grid.step.size // MAX_COLUMNS))
+    starts = np.arange(0, grid.step.size, group)
+    with np.errstate(invalid="ignore"):
+        value = np.fmax.reduceat(grid.high, starts, axis=1) if starts.size else grid.high
+    bad = np.add.reduceat(grid.num_bad, starts, axis=1) if starts.size else grid.num_bad
+    ends = np.append(starts[1:], grid.step.size) - 1
+    return in_rows(
+        np.array(grid.ranks, np.int64),
+        value,
+        bad,
+        step=np.maximum(grid.step[starts], span.first_step),
+        last_step=np.minimum(grid.step[ends] + grid.width - 1, span.last_step) if starts.size else grid.step,
+        time_us=grid.time_us[starts],
+        width=grid.width * group,
+    )
+
+
+def in_rows(names: Ints, value: Floats, bad: Ints, *, step: Ints, last_step: Ints, time_us: Ints, width: int) -> Cells:
+    """Rows of at most so many that each can be seen."""
+    group = max(1, -(-names.size // MAX_ROWS))
+    starts = np.arange(0, names.size, group)
+    ends = np.append(starts[1:], names.size) - 1
+    worst = np.full((starts.size, value.shape[1]), -1, np.int64)
+    largest = np.full(worst.shape, np.nan)
+    for row, (low, high) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        part = np.where(np.isnan(value[low : high + 1]), -np.inf, value[low : high + 1])
+        at = part.argmax(axis=0)
+        found = np.take_along_axis(part, at[None], 0)[0]
+        is_known = np.isfinite(found)
+        largest[row] = np.where(is_known, found, np.nan)
+        worst[row] = np.where(is_known, names[low + at], -1)
+    added = np.add.reduceat(bad, starts, axis=0) if starts.size else bad
+    return Cells(
+        first_name=names[starts],
+        last_name=names[ends] if starts.size else names,
+        step=step,
+        last_step=last_step,
+        time_us=time_us,
+        width=width,
+        value=largest,
+        worst=worst,
+        bad=added,
+    )
+
+
+def _grid(view: RunView, series: SeriesRow, piece: Piece, span: Span) -> RankGrid:
+    first, last = piece.span.first_step, piece.span.last_step
+    if span.num_steps <= MAX_RAW_STEPS and span.num_steps * len(view.ranks) <= RAW_POINTS // 2:
+        return grid_of_points(
+            view.store.points(view.run_id, series.series_id, first_step=first, last_step=last, attempt=piece.attempt)
+        )
+    width = max(1, -(-span.num_steps // (MAX_COLUMNS * ROLLUP_WIDTH))) * ROLLUP_WIDTH
+    found = view.store.rank_rollups(
+        view.run_id, series.series_id, width, first_step=first, last_step=last, attempt=piece.attempt
+    )
+    return grid_of_rollups(found, width)
+
+
+def _joined(grids: list[RankGrid]) -> RankGrid:
+    """Attempts one after the other; a rank that one of them does not have is blank there."""
+    if len(grids) == 1:
+        return grids[0]
+    ranks = sorted({rank for grid in grids for rank in grid.ranks})
+    row = {rank: at for at, rank in enumerate(ranks)}
+
+    def beside(name: str, nothing: float) -> NDArray[np.float64]:
+        blocks = []
+        for grid in grids:
+            block = np.full((len(ranks), grid.step.size), nothing)
+            block[[row[rank] for rank in grid.ranks]] = getattr(grid, name)
+            blocks.append(block)
+        return np.concatenate(blocks, axis=1)
+
+    return replace(
+        grids[-1],
+        ranks=tuple(ranks),
+        step=np.concatenate([grid.step for grid in grids]),
+        time_us=np.concatenate([grid.time_us for grid in grids]),
+        count=beside("count", 0).astype(np.int64),
+        num_bad=beside("num_bad", 0).astype(np.int64),
+        mean=beside("mean", np.nan),
+        low=beside("low", np.nan),
+        high=beside("high", np.nan),
+    )
+
+
+def bucket_cells(view: RunView, name: str, window: Window) -> Cells | None:
+    """The largest value over all ranks of a series with the label `bucket`, one row for each bucket."""
+    span = view.resolve(window)
+    if span is None:
+        return None
+    return view.memo(("bucket cells", name, span), lambda: _bucket_cells(view, name, span))
+
+
+def _bucket_cells(view: RunView, name: str, span: Span) -> Cells:
+    by_bucket = {int(s.labels["bucket"]): s for s in view.named(name) if s.labels.get("bucket", "").isdecimal()}
+    found = {bucket: _cells(view, series, span) for bucket, series in sorted(by_bucket.items())}
+    steps = np.unique(np.concatenate([cells.step for cells in found.values()] or [np.empty(0, np.int64)]))
+    shape = (len(found), steps.size)
+    value, bad = np.full(shape, np.nan), np.zeros(shape, np.int64)
+    time_us, last = np.zeros(steps.size, np.int64), np.zeros(steps.size, np.int64)
+    for row, cells in enumerate(found.values()):
+        at = np.searchsorted(steps, cells.step)
+        with np.errstate(invalid="ignore"):
+            value[row, at] = np.fmax.reduce(cells.value, axis=0) if cells.value.size else np.nan
+        bad[row, at], time_us[at], last[at] = cells.bad.sum(axis=0), cells.time_us, cells.last_step
+    width = max((cells.width for cells in found.values()), default=1)
+    return in_rows(
+        np.array(list(found), np.int64), value, bad, step=steps, last_step=last, time_us=time_us, width=width
+    )
