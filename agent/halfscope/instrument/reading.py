@@ -12,7 +12,7 @@ import torch
 
 from halfscope.guard import Guard
 from halfscope.instrument.attempt import Attempt, GradientReading, OptimizerAttempt, Point
-from halfscope.instrument.rings import Rings
+from halfscope.instrument.rings import Rings, in_host_memory
 from halfscope.instrument.sketching import SketchTaker
 from halfscope.instrument.updating import UpdateTaker
 from halfscope.instrument.watched import WatchedOptimizer
@@ -28,6 +28,7 @@ class GradientReader:
 
     def __init__(self, rings: Rings, sketches: SketchTaker, updates: UpdateTaker, guard: Guard) -> None:
         self._rings, self._sketches, self._updates = rings, sketches, updates
+        self._is_quick = gradients.IS_QUICK and rings.on_host is in_host_memory
         self._take = guard.wrap("sketches", sketches.take)
         self._begin_update = guard.wrap("updates", updates.begin)
 
@@ -49,6 +50,12 @@ class GradientReader:
             grad_scale: the scale that is still on them.
             held_back: the step was skipped, so they are worth a sketch.
         """
+        if self._is_quick and grad_scale is None and not held_back and point not in _COMPARED:
+            norm = gradients.quick_norm(watched.optimizer.param_groups)
+            if norm is not None and not self._sketches.is_due(step, True, nonfinite=False):
+                reading = attempt.optimizers[watched.index].reading = GradientReading(point, clipped)
+                reading.norm = norm
+                return
         grads = watched.gradients()
         if not grads:
             return
@@ -71,7 +78,7 @@ class GradientReader:
             reading.divide_by = 1.0 if grad_scale is None else self._rings.later(grad_scale)
         attempt.optimizers[watched.index].reading = reading
         is_bad = bool(reading.nonfinite)
-        if self._sketches.is_due(step, on_host, nonfinite=is_bad, held_back=held_back):
+        if watched.tells and self._sketches.is_due(step, on_host, nonfinite=is_bad, held_back=held_back):
             self._take(attempt, reading, watched, grads, grad_scale)
             if held_back or reading.sketch is None:
                 return

@@ -7,6 +7,7 @@ device.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import torch
 
@@ -47,9 +48,8 @@ def make_fused(device: torch.device) -> FusedPass | None:
     return load(device)
 
 
-def in_host_memory(tensor: torch.Tensor) -> bool:
-    """Whether reading it waits for nobody."""
-    return tensor.is_cpu
+in_host_memory: Callable[[torch.Tensor], bool] = attrgetter("is_cpu")
+"""Whether reading a tensor waits for nobody."""
 
 
 class Rings:

@@ -177,7 +177,12 @@ class Run:
         if tokens is not None:
             attempt.tokens = (attempt.tokens or 0.0) + float(tokens)
         if loss is not None:
-            watcher.declare_loss(self._value("loss", loss))
+            # Nearly always a tensor of one number, in host memory: as `_value` does, with fewer calls.
+            if isinstance(loss, Tensor) and loss.numel() == 1 and watcher.rings.on_host(loss):
+                number = loss.item()
+                watcher.declare_loss(number if type(number) is float else self._value("loss", loss))
+            else:
+                watcher.declare_loss(self._value("loss", loss))
 
     def _log_now(self, values: Mapping[str, Any] | None, named: Mapping[str, Any]) -> None:
         if values is not None and not isinstance(values, Mapping):

@@ -273,6 +273,8 @@ typedef struct {
     int (*borrow)(void *object, DLTensor *out);
 } Exchange;
 
+#define FEW 64 /* tensors for which there is room on the stack */
+
 enum { DEVICE_CPU = 1, CODE_FLOAT = 2, CODE_BFLOAT = 4, MAX_DIMS = 16 };
 
 static const Exchange *exchange;
@@ -341,60 +343,66 @@ static PyObject *use_torch(PyObject *module, PyObject *const *args, Py_ssize_t n
     Py_RETURN_TRUE;
 }
 
+/* Adds up the squares of tensors whose places are known; the interpreter is handed over where that takes long. */
+static double sum_all(const Span *spans, Py_ssize_t count) {
+    double total = 0.0;
+    size_t num_elements = 0;
+    for (Py_ssize_t at = 0; at < count; at++) num_elements += spans[at].count;
+    PyThreadState *state = num_elements >= GIL_ELEMENTS ? PyEval_SaveThread() : NULL;
+    for (Py_ssize_t at = 0; at < count; at++) total += sum_squares(&spans[at]);
+    if (state != NULL) PyEval_RestoreThread(state);
+    return total;
+}
+
 PyDoc_STRVAR(squares_doc,
              "squares(tensors) -> sum of the squares of all elements of a list of tensors, or None\n\n"
              "None: one of them is nothing that is taken. The list is not changed meanwhile.");
 
 static PyObject *squares(PyObject *module, PyObject *tensors) {
-    Span few[64], *spans = few;
-    double total = 0.0;
-    size_t num_elements = 0;
+    Span few[FEW], *spans = few;
+    PyObject *result = NULL;
     if (exchange == NULL || !PyList_Check(tensors)) Py_RETURN_NONE;
     Py_ssize_t count = PyList_Size(tensors), at;
-    if (count > 64 && (spans = PyMem_Malloc((size_t)count * sizeof *spans)) == NULL) return PyErr_NoMemory();
-    for (at = 0; at < count && span_of_tensor(PyList_GetItem(tensors, at), &spans[at]); at++)
-        num_elements += spans[at].count;
-    int is_taken = at == count;
-    if (is_taken) {
-        PyThreadState *state = num_elements >= GIL_ELEMENTS ? PyEval_SaveThread() : NULL;
-        for (at = 0; at < count; at++) total += sum_squares(&spans[at]);
-        if (state != NULL) PyEval_RestoreThread(state);
-    }
+    if (count > FEW && (spans = PyMem_Malloc((size_t)count * sizeof *spans)) == NULL) return PyErr_NoMemory();
+    for (at = 0; at < count && span_of_tensor(PyList_GetItem(tensors, at), &spans[at]); at++) {}
+    if (at == count) result = PyFloat_FromDouble(sum_all(spans, count));
     if (spans != few) PyMem_Free(spans);
-    if (!is_taken) Py_RETURN_NONE;
-    return PyFloat_FromDouble(total);
+    if (at == count) return result;
+    Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(gradients_doc, "gradients(groups) -> the `grad` of each of their parameters that has one");
+PyDoc_STRVAR(gradient_squares_doc,
+             "gradient_squares(groups) -> likewise of the gradients of an optimizer's groups of parameters\n\n"
+             "None also where no parameter has one.");
 
-static PyObject *gradients(PyObject *module, PyObject *groups) {
-    PyObject *found = PyList_New(0);
-    if (found == NULL) return NULL;
-    Py_ssize_t num_groups = PyList_Check(groups) ? PyList_Size(groups) : -1;
-    for (Py_ssize_t group = 0; group < num_groups; group++) {
-        PyObject *params = PyObject_GetItem(PyList_GetItem(groups, group), text_params);
-        if (params == NULL) goto failed;
-        if (!PyList_Check(params)) {
-            Py_DECREF(params);
-            num_groups = -1;
-            break;
-        }
-        for (Py_ssize_t at = 0; at < PyList_Size(params); at++) {
-            PyObject *grad = PyObject_GetAttr(PyList_GetItem(params, at), text_grad);
-            if (grad == NULL || (grad != Py_None && PyList_Append(found, grad) != 0)) {
-                Py_XDECREF(grad);
-                Py_DECREF(params);
-                goto failed;
-            }
-            Py_DECREF(grad);
-        }
-        Py_DECREF(params);
+/* The gradients of one group's parameters, appended to `grads`; 0 where they are nothing that can be walked. */
+static int collect(PyObject *group, PyObject *grads) {
+    PyObject *params = group == NULL ? NULL : PyObject_GetItem(group, text_params);
+    int is_list = params != NULL && PyList_Check(params);
+    for (Py_ssize_t at = 0; is_list && at < PyList_Size(params); at++) {
+        PyObject *grad = PyObject_GetAttr(PyList_GetItem(params, at), text_grad);
+        is_list = grad != NULL && (grad == Py_None || PyList_Append(grads, grad) == 0);
+        Py_XDECREF(grad);
     }
-    if (num_groups >= 0) return found;
-    PyErr_SetString(PyExc_TypeError, "expected a list of dicts with lists in them");
-failed:
-    Py_DECREF(found);
-    return NULL;
+    Py_XDECREF(params);
+    return is_list;
+}
+
+static PyObject *gradient_squares(PyObject *module, PyObject *groups) {
+    PyObject *grads, *result = NULL;
+    int is_list = PyList_Check(groups);
+    if (exchange == NULL || !is_list) Py_RETURN_NONE;
+    if ((grads = PyList_New(0)) == NULL) return NULL;
+    for (Py_ssize_t at = 0; is_list && at < PyList_Size(groups); at++) is_list = collect(PyList_GetItem(groups, at), grads);
+    PyErr_Clear(); /* what is odd about them the slower way finds too */
+    if (is_list && PyList_Size(grads)) {
+        result = squares(module, grads);
+    } else {
+        Py_INCREF(Py_None);
+        result = Py_None;
+    }
+    Py_DECREF(grads);
+    return result;
 }
 
 /* ---- arrays --------------------------------------------------------------------------------------------------- */
@@ -505,7 +513,7 @@ static PyObject *sketch_arrays(PyObject *module, PyObject *const *args, Py_ssize
 static PyMethodDef METHODS[] = {
     {"use_torch", (PyCFunction)(void (*)(void))use_torch, METH_FASTCALL, use_torch_doc},
     {"squares", squares, METH_O, squares_doc},
-    {"gradients", gradients, METH_O, gradients_doc},
+    {"gradient_squares", gradient_squares, METH_O, gradient_squares_doc},
     {"sketch", (PyCFunction)(void (*)(void))sketch_arrays, METH_FASTCALL, sketch_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from halfscope.kernels.fused import FusedPass
 
 SERIES = (
-    SeriesSpec(name="grad.norm", unit="1", labels=("optimizer",)),
-    SeriesSpec(name="grad.norm_clipped", unit="1", labels=("optimizer",)),
+    SeriesSpec(name="grad.norm", unit="1", reduction="norm", labels=("optimizer",)),
+    SeriesSpec(name="grad.norm_clipped", unit="1", reduction="norm", labels=("optimizer",)),
 )
 
 SMALLEST_TRUSTED_NORM = 1e-15
@@ -41,15 +41,19 @@ _is_grad_enabled, _set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_
 torch's costs microseconds."""
 
 
-def _use_helper() -> Any:
-    """What sums squares of tensors in the compiled helper. Only of a torch that hands out where tensors lie (2.10)."""
+def _helper() -> Any:
+    """The compiled helper, where it was built and can be told where tensors lie (of torch from 2.10 on)."""
     table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    if native.helper is None or table is None:
-        return None
-    return native.helper.squares if native.helper.use_torch(table, torch.Tensor, torch.nn.Parameter) else None
+    helper = native.helper
+    usable = helper is not None and table is not None
+    return helper if usable and helper.use_torch(table, torch.Tensor, torch.nn.Parameter) else None
 
 
-_squares = _use_helper()
+_native = _helper()
+_squares = None if _native is None else _native.squares
+_gradient_squares = None if _native is None else _native.gradient_squares
+IS_QUICK = _native is not None
+"""`quick_norm` can be had."""
 
 
 class HostNorm(NamedTuple):
@@ -98,6 +102,15 @@ def read(grads: Sequence[torch.Tensor], divide_by: float = 1.0, *, exact: bool =
         return _read_carefully(grads, divide_by)
     finally:
         _set_grad_enabled(was_enabled)
+
+
+def quick_norm(groups: Sequence[dict[str, Any]]) -> float | None:
+    """The norm as `read` gives it, of the gradients of an optimizer's groups, in one call where that can be had: by the
+    compiled helper, of dense gradients in host memory that are finite. None elsewhere."""
+    squares = None if _gradient_squares is None else _gradient_squares(groups)
+    if squares is not None and SMALLEST_TRUSTED_SQUARES <= squares < math.inf:
+        return math.sqrt(squares)
+    return None
 
 
 def capture(grads: Sequence[torch.Tensor], fused: FusedPass | None = None) -> torch.Tensor | None:

@@ -183,6 +183,24 @@ def test_what_is_not_dense_memory_of_the_host_is_refused() -> None:
     assert squares((torch.ones(2),)) is None
 
 
+def test_gradients_are_found_in_the_groups_of_an_optimizer() -> None:
+    """Those that are there; of groups that are none, and where there is none, the slower way has to tell."""
+    squares = native.helper.gradient_squares
+    parameters = [torch.nn.Parameter(torch.ones(size)) for size in (3, 5, 70)]
+    groups: list[Any] = [{"params": parameters[:2]}, {"params": []}, {"params": parameters[2:] * 70}]
+    assert squares(groups) is None
+    parameters[1].grad = torch.full((5,), 2.0)
+    parameters[2].grad = torch.full((70,), 0.5)
+    expected = 20.0 + 70 * 17.5
+    if squares(groups) is None:
+        pytest.skip("this torch does not hand out where its tensors lie")
+    assert squares(groups) == expected
+    parameters[0].grad = torch.tensor([1.0, math.inf, math.nan])
+    assert math.isnan(squares(groups))
+    for odd in (None, (), [None], [{}], [{"params": None}], [{"params": [None]}], [{"params": tuple(parameters)}]):
+        assert squares(odd) is None
+
+
 def test_large_tensors_let_other_threads_run() -> None:
     """The interpreter is handed over while more than a quarter of a million elements are read."""
     values, ran, done = [np.ones(20_000_000, np.float16)], threading.Event(), threading.Event()
