@@ -6,6 +6,7 @@ import "./styles/frame.css";
 import "./styles/pages.css";
 import "./styles/alerts.css";
 import "./styles/compare.css";
+import "./styles/ranks.css";
 
 const root = document.getElementById("root");
 if (!root) throw new Error("index.html has no #root");

@@ -6,7 +6,7 @@ import { receiveAlerts } from "../alerts/queries";
 import { websocketAddress } from "../lib/base";
 import { type DeletedRun, isSignedOut } from "./client";
 import { type Connection, LiveClient } from "./live";
-import { keyOf, panelKey, reportQuery, type Source, serverQuery } from "./queries";
+import { keyOf, panelKey, ranksQuery, reportQuery, type Source, serverQuery } from "./queries";
 import type { ClientMessage, CompareOptions, LiveError, LiveRun, PanelFigure, ServerMessage, Window } from "./types";
 
 interface Live {
@@ -43,6 +43,9 @@ export function receive(cache: QueryClient, message: ServerMessage, watched: Cli
     case "run":
       cache.setQueryData(["run", message.summary.id], message.summary);
       cache.setQueryData<LiveRun>(liveRunKey(message.summary.id), message);
+      break;
+    case "ranks":
+      cache.setQueryData(ranksQuery(message.run).queryKey, message.report);
       break;
     case "panels":
       for (const fill of message.fills) {

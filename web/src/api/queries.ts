@@ -67,6 +67,13 @@ export const configQuery = (run: string) =>
     queryFn: () => unwrap(api.GET("/api/v1/runs/{run}/config", { params: { path: { run } } })),
   });
 
+/** What is said of a run's ranks. */
+export const ranksQuery = (run: string) =>
+  queryOptions({
+    queryKey: ["ranks", run],
+    queryFn: ({ signal }) => unwrap(api.GET("/api/v1/runs/{run}/ranks", { params: { path: { run } }, signal })),
+  });
+
 export const panelsQuery = (run: string) =>
   queryOptions({
     queryKey: ["panels", run],
@@ -197,8 +204,8 @@ export const eventsQuery = (run: string, kinds: string[], newestFirst: boolean, 
   });
 
 /** A window as query keys: what is not set is left to the server. */
-function windowQuery({ first, last, step, ...rest }: Window) {
-  return { ...rest, ...ends(first, last), ...(step != null && { step }) };
+function windowQuery({ first, last, step, rank, ...rest }: Window) {
+  return { ...rest, ...ends(first, last), ...(step != null && { step }), ...(rank != null && { rank }) };
 }
 
 function ends(first: Window["first"], last: Window["last"]) {

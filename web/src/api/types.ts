@@ -47,6 +47,10 @@ export type PanelInfo = Schemas["PanelInfo"];
 export type Preset = Schemas["Preset"];
 export type Problem = Schemas["Problem"];
 export type Quality = Schemas["Quality"];
+export type RankAgreement = Schemas["Agreement"];
+export type RankBucket = Schemas["Bucket"];
+export type RankRow = Schemas["RankRow"];
+export type RanksReport = Schemas["RanksReport"];
 export type Reason = Schemas["Reason"];
 export type RugMark = Schemas["RugMark"];
 /** Every key given: what is left out would be filled in by the server, and the editor shows all. */

@@ -12,6 +12,7 @@ import { layersAddress } from "../layers/address";
 import { LAYERS_SECTION } from "../layers/panels";
 import { formatTime } from "../lib/format";
 import { usePhone } from "../lib/hooks";
+import { OF_RANKS } from "../ranks/panels";
 import { laneRanges } from "../strip/lanes";
 import { ZoomStrip } from "../strip/ZoomStrip";
 import { Icon, SEVERITY_ICON } from "../ui/icons";
@@ -103,7 +104,10 @@ function Charts({ summary, strip, underflow, window, numEvents, onVisible }: Ove
       {error && !list && <FailedState error={error} onRetry={refetch} />}
       {!error && !list && <Loading what="the charts" />}
       {list && (
-        <PanelGrid panels={list.panels.filter(({ section }) => section !== LAYERS_SECTION)} phone={phone}>
+        <PanelGrid
+          panels={list.panels.filter(({ section }) => section !== LAYERS_SECTION && !OF_RANKS.includes(section))}
+          phone={phone}
+        >
           {(info) => (
             <PanelCard
               key={info.id}

@@ -15,6 +15,7 @@ import { formatTime } from "../lib/format";
 import { usePhone, useTitle } from "../lib/hooks";
 import { useKeys } from "../lib/keys";
 import { Link, navigate, setQuery, usePlace } from "../lib/router";
+import { RanksTab } from "../ranks/RanksTab";
 import { EmptyState, FailedState, HealthWord, Loading, PrecisionChip } from "../ui/states";
 import { Announcer } from "./Announcer";
 import { ConfigTab } from "./ConfigTab";
@@ -28,8 +29,12 @@ const TABS = [
   { id: "", title: "Overview" },
   { id: "layers", title: "Layers" },
   { id: "events", title: "Events" },
+  { id: "ranks", title: "Ranks" },
   { id: "config", title: "Config" },
 ] as const;
+
+/** Of runs of one process there is nothing to tell apart. */
+const tabsOf = ({ world_size }: RunSummary) => TABS.filter(({ id }) => id !== "ranks" || world_size > 1);
 
 type TabId = (typeof TABS)[number]["id"];
 
@@ -47,6 +52,7 @@ export function RunPage({ run, tab }: { run: string; tab: string }) {
   // Rows of the layer tree that are in sight, told by the Layers page.
   const [rows, setRows] = useState<string[]>([]);
   const window = useMemo(() => {
+    if (current.id === "ranks") return { ...toWindow(view, CHART_PX[size]), rank: view.rank };
     if (current.id !== "layers") return toWindow(view, CHART_PX[size]);
     return toLayersWindow(toWindow(view, LAYERS_PX[size]), view, rows);
   }, [view, size, current.id, rows]);
@@ -54,10 +60,11 @@ export function RunPage({ run, tab }: { run: string; tab: string }) {
   useWatch({
     type: "watch_run",
     run,
-    panels: current.id === "" || current.id === "layers" ? visible.panels : [],
+    panels: ["", "layers", "ranks"].includes(current.id) ? visible.panels : [],
     window,
     strip_bins: STRIP_BINS[size],
     events: true,
+    ranks: current.id === "ranks",
   });
 
   const { data: summary, error, refetch } = useQuery(runQuery(run));
@@ -107,8 +114,9 @@ function LoadedRun({ summary, live, tab, window, onVisible, onRows }: LoadedRunP
   const base = `/runs/${summary.id}`;
   // The view travels along: whoever looks at a stretch and goes to its events comes back to the same stretch.
   const search = query.size > 0 ? `?${query.toString()}` : "";
+  const tabs = tabsOf(summary);
   const goTo = (index: number) => {
-    const target = TABS[index];
+    const target = tabs[index];
     if (target) navigate(`${target.id ? `${base}/${target.id}` : base}${search}`);
   };
   const toggleLive = () => {
@@ -116,7 +124,7 @@ function LoadedRun({ summary, live, tab, window, onVisible, onRows }: LoadedRunP
     else if (strip && summary.last_step !== null && window.x === "step")
       setRange([strip.first_step, Math.max(strip.first_step + 1, lastStep)]);
   };
-  const tabKeys = Object.fromEntries(TABS.map((_, index) => [String(index + 1), () => goTo(index)]));
+  const tabKeys = Object.fromEntries(tabs.map((_, index) => [String(index + 1), () => goTo(index)]));
   const [isComparing, setIsComparing] = useState(false);
   useKeys({ ...tabKeys, l: toggleLive, c: () => setIsComparing(true) });
 
@@ -150,7 +158,7 @@ function LoadedRun({ summary, live, tab, window, onVisible, onRows }: LoadedRunP
         <RunMenu summary={summary} afterDelete={() => navigate("/")} />
       </header>
       <nav className="tabs" aria-label="Run">
-        {TABS.map(({ id, title }) => {
+        {tabs.map(({ id, title }) => {
           const to = id ? `${base}/${id}` : base;
           return (
             <Link key={id} to={`${to}${search}`} className="tab" aria-current={path === to ? "page" : undefined}>
@@ -186,6 +194,7 @@ function LoadedRun({ summary, live, tab, window, onVisible, onRows }: LoadedRunP
         />
       )}
       {tab === "events" && <EventsTab summary={summary} strip={strip} numEvents={live?.num_events ?? null} />}
+      {tab === "ranks" && <RanksTab summary={summary} strip={strip} window={window} onVisible={onVisible} />}
       {tab === "config" && <ConfigTab run={summary.id} />}
     </div>
   );

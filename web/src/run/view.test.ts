@@ -18,6 +18,7 @@ describe("parseView", () => {
       stat: "norm",
       step: 7,
       gradient: "seen",
+      rank: null,
     });
   });
 
@@ -31,6 +32,7 @@ describe("parseView", () => {
       stat: "underflow",
       step: null,
       gradient: "auto",
+      rank: null,
     });
   });
 });

@@ -18,6 +18,8 @@ export interface View {
   step: number | null;
   /** As FP16 sees it, or as it is; `auto`: seen where the run computes in FP16. */
   gradient: Window["gradient"];
+  /** Whose lines the Ranks page shows; null: all ranks. */
+  rank: number | null;
 }
 
 export type Stat = Window["stat"];
@@ -41,6 +43,7 @@ export function parseView(query: URLSearchParams): View {
   const smooth = Number(query.get("s") ?? 0);
   const y = query.get("y");
   const [step] = /^\d{1,15}$/.exec(query.get("step") ?? "") ?? [];
+  const [rank] = /^\d{1,9}$/.exec(query.get("rank") ?? "") ?? [];
   const u = query.get("u");
   return {
     x: query.get("x") === "time" ? "time" : "step",
@@ -51,6 +54,7 @@ export function parseView(query: URLSearchParams): View {
     stat: STATS.find((stat) => stat === query.get("stat")) ?? "underflow",
     step: step === undefined ? null : Number(step),
     gradient: u === "seen" || u === "true" ? u : "auto",
+    rank: rank === undefined ? null : Number(rank),
   };
 }
 
@@ -92,6 +96,7 @@ export function toWindow(view: View, widthPx: number): Window {
     step: null,
     gradient: "auto",
     rows: [],
+    rank: null,
   };
 }
 

@@ -1,0 +1,132 @@
+/** Ranks: what is the case with them in words, each in a table, where they part, where NaN and Inf began, the buckets; and one
+ * of them against all others. */
+
+import { useQuery } from "@tanstack/react-query";
+import { ofRun, panelsQuery, ranksQuery } from "../api/queries";
+import type { RanksReport, RunSummary, Strip, Window } from "../api/types";
+import { PanelCard } from "../chart/PanelCard";
+import { PanelGrid } from "../chart/PanelGrid";
+import { formatCount } from "../lib/format";
+import { usePhone } from "../lib/hooks";
+import { useKeys } from "../lib/keys";
+import { setQuery } from "../lib/router";
+import { useLineKeys, ViewControls } from "../run/controls";
+import { setRange, useView } from "../run/view";
+import { Icon } from "../ui/icons";
+import { EmptyState, FailedState, Loading } from "../ui/states";
+import { Agreements } from "./Agreements";
+import { Buckets, Origins } from "./Origins";
+import { ONE_RANK_SECTION, RANKS_SECTION } from "./panels";
+import { RankTable } from "./RankTable";
+
+const ROLE_ICON = { healthy: "check", unhealthy: "warning", failed: "critical", unknown: "unknown" } as const;
+const ROLE_SEVERITY = { healthy: "ok", unhealthy: "warning", failed: "critical", unknown: "info" } as const;
+
+interface RanksProps {
+  summary: RunSummary;
+  strip: Strip | null;
+  window: Window;
+  onVisible: (panel: string, visible: boolean) => void;
+}
+
+export function RanksTab({ summary, strip, window, onVisible }: RanksProps) {
+  const { data: report, error, refetch } = useQuery(ranksQuery(summary.id));
+  if (error && !report) return <FailedState error={error} onRetry={refetch} />;
+  if (!report) return <Loading what="the ranks" />;
+  if (report.world_size < 2) {
+    return (
+      <EmptyState title="One process">
+        <p>This run has one rank. Trainings of several processes, as torchrun starts them, have a page here.</p>
+      </EmptyState>
+    );
+  }
+  return (
+    <div className="ranks">
+      <Head report={report} />
+      {window.rank != null && <OneRank report={report} rank={window.rank} />}
+      {window.rank != null && (
+        <Charts section={ONE_RANK_SECTION} summary={summary} strip={strip} window={window} onVisible={onVisible} />
+      )}
+      <RankTable rows={report.ranks} chosen={window.rank ?? null} />
+      <Agreements report={report} lastStep={summary.last_step ?? 0} />
+      <Origins run={summary.id} report={report} />
+      <Buckets run={summary.id} report={report} />
+      {window.rank == null && (
+        <Charts section={RANKS_SECTION} summary={summary} strip={strip} window={window} onVisible={onVisible} />
+      )}
+    </div>
+  );
+}
+
+function Head({ report }: { report: RanksReport }) {
+  const missing = report.world_size - report.num_seen;
+  return (
+    <div className="verdict">
+      <p className={`ranks-sentence severity-${ROLE_SEVERITY[report.role]}`} data-testid="ranks-sentence">
+        <Icon name={ROLE_ICON[report.role]} />
+        <span>{report.sentence}</span>
+      </p>
+      {missing > 0 && (
+        <p className="muted" role="status">
+          {formatCount(report.num_seen)} of {formatCount(report.world_size)} ranks have been seen. The others appear
+          when their first records come.
+        </p>
+      )}
+    </div>
+  );
+}
+
+function showAll() {
+  setQuery({ rank: null });
+}
+
+function OneRank({ report, rank }: { report: RanksReport; rank: number }) {
+  useKeys({ Escape: showAll });
+  const row = report.ranks.find((one) => one.rank === rank);
+  return (
+    <div className="one-rank">
+      <h2 className="title">
+        Rank {formatCount(rank)}
+        {row && (
+          <span className="muted">
+            {" "}
+            · local rank {formatCount(row.local_rank)} on {row.host || "its node"}
+          </span>
+        )}
+      </h2>
+      <button type="button" className="button" onClick={showAll}>
+        All ranks
+      </button>
+      <p className="muted">
+        {row ? "The line is this rank's, the band behind it that of all others." : "Nothing has come of this rank."}
+      </p>
+    </div>
+  );
+}
+
+function Charts({ section, summary, strip, window, onVisible }: RanksProps & { section: string }) {
+  const view = useView();
+  const phone = usePhone();
+  const { data: list, error, refetch } = useQuery(panelsQuery(summary.id));
+  useLineKeys(view);
+  if (error && !list) return <FailedState error={error} onRetry={refetch} />;
+  if (!list) return <Loading what="the charts" />;
+  const panels = list.panels.filter((panel) => panel.section === section);
+  return (
+    <>
+      <ViewControls view={view} strip={strip} />
+      <PanelGrid panels={panels} phone={phone}>
+        {(info) => (
+          <PanelCard
+            key={info.id}
+            source={ofRun(summary.id)}
+            info={info}
+            window={window}
+            onVisible={onVisible}
+            onZoom={setRange}
+          />
+        )}
+      </PanelGrid>
+    </>
+  );
+}
