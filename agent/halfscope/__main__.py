@@ -227,6 +227,7 @@ def _doctor(parsed: argparse.Namespace) -> int:
         doctor.check_python,
         doctor.check_versions,
         doctor.check_torch,
+        doctor.check_helper,
         partial(doctor.check_directory, directory),
         partial(doctor.check_sender, directory),
     ]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from halfscope import login
+from halfscope import login, native
 from halfscope._version import __version__
 
 MIN_TORCH = (2, 4)
@@ -107,6 +107,15 @@ def check_torch() -> Finding:
     if release < MIN_TORCH:
         return Finding(state="problem", topic="torch", found=found, mend="halfscope needs PyTorch 2.4 or newer")
     return Finding(state="ok", topic="torch", found=found)
+
+
+def check_helper() -> Finding:
+    """The compiled helper of the agent, without which NumPy and PyTorch do its work."""
+    if native.helper is not None:
+        return Finding(state="ok", topic="compiled helper", found="in use")
+    mend = "optional: python -m halfscope.native.build" if native.can_be_built else ""
+    found = f"{native.absent_because}; NumPy and PyTorch do its work, the same numbers in more time"
+    return Finding(state="info", topic="compiled helper", found=found, mend=mend)
 
 
 def _device() -> str:

@@ -21,6 +21,19 @@ def test_healthy_environment_is_ok() -> None:
     assert "CPU only" in findings[2].found or "compute capability" in findings[2].found
 
 
+def test_the_compiled_helper_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said whether it is in use; where not, why, and how to have it."""
+    monkeypatch.setattr(doctor.native, "helper", object())
+    assert (doctor.check_helper().state, doctor.check_helper().found) == ("ok", "in use")
+    monkeypatch.setattr(doctor.native, "helper", None)
+    monkeypatch.setattr(doctor.native, "absent_because", "not built")
+    monkeypatch.setattr(doctor.native, "can_be_built", True)
+    finding = doctor.check_helper()
+    assert finding.state == "info"
+    assert finding.found.startswith("not built; NumPy")
+    assert "halfscope.native.build" in finding.mend
+
+
 def test_missing_torch_is_a_warning_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that only serves needs none."""
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)

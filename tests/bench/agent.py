@@ -2,8 +2,8 @@
 
 Each way of watching has a copy of the training to itself, whose hooks are taken off and set again between turns: two
 copies differ by several percent through where their memory lies, which is more than watching costs. Ways are the
-default, with journal, sender process and a real server, and where it matters mode="offline", and a sketch of all
-gradients at every step.
+default, with journal, sender process and a real server, and where it matters mode="offline", a sketch of all
+gradients at every step, and both without the compiled helper.
 Each round gives one ratio per copy, watched to unwatched; what is printed is the median over rounds. A second unwatched
 turn of the default's copy, against the first, is the noise of the measurement itself.
 Invariant: the order of turns is reversed every other round, and a turn by default holds as many steps as lie between
@@ -17,23 +17,38 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import halfscope
 import torch
+from halfscope import native
+from halfscope.probes import gradients
 
 from tests.bench import workloads
 from tests.bench.report import Bench, Measurement, say
 from tests.bench.server_process import Server, serving
 
 DEFAULT, OFFLINE, EVERY_STEP = "default", "offline", "every_step"
+PLAIN, PLAIN_EVERY_STEP = "plain", "plain_every_step"
+"""Without the compiled helper; the other ways have it where it was built, as users do."""
 SETTLED_AFTER_STEPS = 110
 SETTLED_AFTER_S = 60.0
 """The interval of sketches is widened after the first ten; what comes before is the start of a run, not its cost."""
 CHANGE_S = 0.3
 """Untimed steps behind a change: journal and sender are at work, or have ended theirs, when the clock starts."""
+
+
+@contextmanager
+def without_helper() -> Iterator[None]:
+    """As where none was built. A run that begins in here does not use it for norms, and sketches none by it in here."""
+    was = native.helper, gradients._squares, gradients.IS_QUICK
+    native.helper, gradients._squares, gradients.IS_QUICK = None, None, False
+    try:
+        yield
+    finally:
+        native.helper, gradients._squares, gradients.IS_QUICK = was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +83,18 @@ class Arm:
 
     work: workloads.Workload
     run: halfscope.Run
+    is_plain: bool
+    """Without the compiled helper."""
     unwatched: list[Turn] = field(default_factory=list)
     watched: list[Turn] = field(default_factory=list)
     again: list[Turn] = field(default_factory=list)
 
     def turn(self, is_watched: bool, num_steps: int, change_s: float) -> Turn:
         """Some steps with the hooks set, or without any."""
+        with without_helper() if self.is_plain else nullcontext():
+            return self._turn(is_watched, num_steps, change_s)
+
+    def _turn(self, is_watched: bool, num_steps: int, change_s: float) -> Turn:
         watcher, guard = self.run._watcher, self.run._guard
         assert watcher is not None
         assert guard is not None
@@ -105,10 +126,12 @@ class Arm:
 
 PLANS: dict[str, Plan] = {
     # A turn of half a second holds several writes of the journal (50 ms) and frames of the sender (200 ms).
-    "mlp": Plan(make=workloads.mlp, block_s=0.5, budget_s=90.0, arms=(OFFLINE, DEFAULT)),
-    "gpt": Plan(make=workloads.gpt, block_s=1.0, budget_s=150.0, arms=(DEFAULT, EVERY_STEP)),
-    "gpt_fp32": Plan(make=workloads.gpt_fp32, block_s=1.0, budget_s=110.0, arms=(DEFAULT, EVERY_STEP)),
-    "cnn": Plan(make=workloads.cnn, block_s=1.0, budget_s=110.0, arms=(DEFAULT, EVERY_STEP)),
+    "mlp": Plan(make=workloads.mlp, block_s=0.5, budget_s=90.0, arms=(OFFLINE, DEFAULT, PLAIN)),
+    "gpt": Plan(make=workloads.gpt, block_s=1.0, budget_s=150.0, arms=(DEFAULT, EVERY_STEP, PLAIN_EVERY_STEP)),
+    "gpt_fp32": Plan(
+        make=workloads.gpt_fp32, block_s=1.0, budget_s=110.0, arms=(DEFAULT, EVERY_STEP, PLAIN_EVERY_STEP)
+    ),
+    "cnn": Plan(make=workloads.cnn, block_s=1.0, budget_s=110.0, arms=(DEFAULT, EVERY_STEP, PLAIN_EVERY_STEP)),
 }
 
 
@@ -157,18 +180,20 @@ def _arms(plan: Plan, stack: ExitStack, folder: Path, server: Server) -> dict[st
     arms: dict[str, Arm] = {}
     for name in plan.arms:
         work = plan.make()
-        run = halfscope.watch(
-            work.model,
-            work.optimizer,
-            project="bench",
-            name=name,
-            mode="offline" if name == OFFLINE else None,
-            every=1 if name == EVERY_STEP else None,
-            server=server.url,
-            directory=folder / name,
-        )
+        is_plain = name in (PLAIN, PLAIN_EVERY_STEP)
+        with without_helper() if is_plain else nullcontext():
+            run = halfscope.watch(
+                work.model,
+                work.optimizer,
+                project="bench",
+                name=name,
+                mode="offline" if name == OFFLINE else None,
+                every=1 if name in (EVERY_STEP, PLAIN_EVERY_STEP) else None,
+                server=server.url,
+                directory=folder / name,
+            )
         stack.callback(run.finish)
-        arms[name] = Arm(work=work, run=run)
+        arms[name] = Arm(work=work, run=run, is_plain=is_plain)
     return arms
 
 
@@ -200,10 +225,11 @@ def _order(arm: Arm, is_default: bool) -> list[tuple[bool, list[Turn]]]:
 def _settle(arm: Arm, *, quick: bool) -> None:
     """The first steps of a run, and then its hooks are off."""
     until_s = time.perf_counter() + SETTLED_AFTER_S
-    for _ in range(2 if quick else SETTLED_AFTER_STEPS):
-        arm.watched_update()
-        if time.perf_counter() > until_s:
-            break
+    with without_helper() if arm.is_plain else nullcontext():
+        for _ in range(2 if quick else SETTLED_AFTER_STEPS):
+            arm.watched_update()
+            if time.perf_counter() > until_s:
+                break
     assert arm.run._watcher is not None
     arm.run._watcher.detach()
 

@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 
+from halfscope import native
+
 GIT_TIMEOUT_S = 1.0
 MASK = "***"
 
@@ -64,6 +66,7 @@ def describe() -> dict[str, Any]:
         "torch": torch.__version__,
         "num_cpus": os.cpu_count(),
         "num_torch_threads": torch.get_num_threads(),
+        "compiled_helper": "in use" if native.helper is not None else native.absent_because,
         "git": git(Path.cwd()),
         **_cuda(),
     }

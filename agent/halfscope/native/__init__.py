@@ -30,3 +30,4 @@ def load(environ: dict[str, str] | os._Environ[str] = os.environ) -> tuple[Any, 
 
 
 helper, absent_because = load()
+can_be_built = helper is None and os.environ.get(SWITCH) != "1"
