@@ -36,14 +36,25 @@ class Trainings:
         """
         configuration.resolve(**options)
         self.options = options
-        self.run: Run | None = None
         self.launching: Launching | None = None
         """Set by `halfscope run`, which then begins the runs."""
+        self.follows_launching = False
+        """It begins none by itself: its run is whichever `halfscope run` has begun."""
+        self.before_end: Callable[[], object] = lambda: None
+        """Tells what is left to be told."""
+        self._own_run: Run | None = None
         self._guard = Guard(lambda probe, error: None)
         self._num_runs = 0
         self._attempt: Attempt | None = None
         self._total: Any = None
         self._num_losses = 0
+
+    @property
+    def run(self) -> Run | None:
+        """The run that is on."""
+        if self.follows_launching and self.launching is not None:
+            return self.launching.current()
+        return self._own_run
 
     def hook(self, function: Callable[P, R]) -> Callable[P, R | None]:
         """A function that the framework calls: nothing that it raises reaches the training."""
@@ -70,7 +81,7 @@ class Trainings:
         options: dict[str, Any] = {**self.options, "config": {**(config or {}), **(self.options.get("config") or {})}}
         options["start_step"] = (not self._num_runs and options.get("start_step")) or start_step
         if self.launching is not None:
-            self.run = self.launching.begin(model, optimizers, scaler, **options)
+            run = self.launching.begin(model, optimizers, scaler, **options)
         else:
             from halfscope.instrument.entry import watch
 
@@ -80,14 +91,17 @@ class Trainings:
                 options["run_id"] = configuration.new_run_id()
                 name = f"{name}-{self._num_runs + 1}" if name else None
             options["name"] = name
-            self.run = watch(model, optimizers, scaler, **options)
+            run = watch(model, optimizers, scaler, **options)
+        self._own_run = run
         self._num_runs += 1
         self._attempt = None
-        return self.run
+        return run
 
     def end(self, outcome: str = "finished", error: BaseException | None = None) -> None:
         """The training is over."""
-        run, self.run = self.run, None
+        if self._own_run is not None:
+            self.before_end()
+        run, self._own_run = self._own_run, None
         if run is not None:
             run.end(outcome, error)
 
