@@ -89,7 +89,7 @@ def _rows(
     rows = []
     for rank, row in sorted(streams.items()):
         step_s, wait_s = medians["time.step_s"].get(rank), medians["comm.wait_s"].get(rank)
-        memory = next((found[rank][-1] for name in MEMORY if (found := values[name]).get(rank, ())), None)
+        memory = next((values[name][rank][-1] for name in MEMORY if len(values[name].get(rank, ()))), None)
         rows.append(
             RankRow(
                 rank=rank,

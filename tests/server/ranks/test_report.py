@@ -29,7 +29,7 @@ def test_rows_have_each_rank_as_far_as_it_is(lite: Store, ranks_of: Callable[...
         writer.points("time.step_s", steps, 0.4)
         writer.points("rank.busy_s", steps, busy)
         writer.points("comm.wait_s", steps, 0.4 - 0.1 * (rank + 1))
-        writer.points("memory.rss_bytes", [400], [1e9 + rank])
+        writer.points("memory.rss_bytes", [300, 400], [5.0, 1e9 + rank])
         writer.points("amp.scale", [0], 1024.0)
         writer.skip(7, "settling")
         writer.commit()
