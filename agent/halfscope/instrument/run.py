@@ -190,16 +190,20 @@ class Run:
         assert self._watcher is not None
         if self._watcher.backward_seen:
             self._watcher.after_backward()
-        attempt, sids, left = self._watcher.attempt, self._logged_sids, None
-        logged = attempt.logged = {} if attempt.logged is None else attempt.logged
-        for given in (values or {}, named):
-            for name, value in given.items():
-                # What is logged at every step is a number under a name that is known: with twenty of them calls show.
+        attempt, sids = self._watcher.attempt, self._logged_sids
+        if attempt.logged is None:
+            attempt.logged = {}
+        logged, left = attempt.logged, {**(values or {}), **named} if named or values is None else values
+        if sids:
+            # What is logged at every step are numbers under known names: with twenty of them each call would show.
+            others: dict[str, Any] = {}
+            for name, value in left.items():
                 if type(value) is float and name in sids:
                     logged[sids[name]] = value
                 else:
-                    left = {name: value} if left is None else {**left, name: value}
-        for name, value in () if left is None else _flat("", left):
+                    others[name] = value
+            left = others
+        for name, value in _flat("", left):
             self._log_one(name, value)
 
     def _log_one_now(self, name: str, value: Any) -> None:
