@@ -158,7 +158,7 @@ class Node(Connection):
         started_s = self.first_sent_s + self._random.random() * FRAME_INTERVAL_S
         for beat, together in enumerate(zip(*self._frames, strict=True)):
             if interval_s:
-                await self.until(started_s + beat * interval_s)
+                await asyncio.sleep(max(0.0, started_s + beat * interval_s - time.monotonic()))
             for key, frame in together:
                 await self.send(key, frame)
         await self.drain()

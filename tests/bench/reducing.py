@@ -25,7 +25,7 @@ from tests.bench import workloads
 from tests.bench.report import Bench, Measurement, say
 
 NUM_RANKS = 2
-BUDGET_S = 120.0
+BUDGET_S = 150.0
 MIN_ROUNDS, MAX_ROUNDS = 6, 60
 SETTLED_AFTER_STEPS = 30
 PREFIX = "ddp.gpt2ranks"
@@ -87,12 +87,12 @@ def _rank(rank: int, folder: str, quick: bool, results: Any) -> None:
 
 
 def _turn(update: Callable[[], torch.Tensor], num_steps: int) -> tuple[float, float]:
-    """Wall and processor time of a step."""
+    """Wall time of a step, and processor time of the training thread: without what gloo burns while it waits."""
     dist.barrier()
-    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    cpu_s, wall_s = time.thread_time(), time.perf_counter()
     for _ in range(num_steps):
         update()
-    return (time.perf_counter() - wall_s) / num_steps, (time.process_time() - cpu_s) / num_steps
+    return (time.perf_counter() - wall_s) / num_steps, (time.thread_time() - cpu_s) / num_steps
 
 
 def _counted(group: Any, update: Callable[[], torch.Tensor]) -> int:

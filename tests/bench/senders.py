@@ -71,6 +71,7 @@ class Connection:
         self.ack_ms: list[float] = []
         self.first_sent_s = 0.0
         self.last_ack_s = 0.0
+        self._said = asyncio.Event()
         self._sent_s: dict[Key, dict[int, float]] = {(hello.run_id, hello.stream): {} for hello in hellos}
 
     async def greet(self) -> None:
@@ -87,20 +88,13 @@ class Connection:
         for hello in self._hellos:
             self.session.add(hello, time.monotonic())
         self.session.connected(time.monotonic())
+        # Always: a websocket whose messages nobody takes answers no ping after a few of them.
+        self._reader = asyncio.create_task(self._read())
         for frame in self.session.hellos(time.monotonic()):
             await self._socket.send(encode(frame))
         for key in self._sent_s:
             while self.session.room(key) == 0:
                 await self._take_next()
-
-    async def until(self, at_s: float) -> None:
-        """Waits, and meanwhile takes what the server says."""
-        while (left_s := at_s - time.monotonic()) > 0:
-            try:
-                message = await asyncio.wait_for(self._socket.recv(), left_s)
-            except TimeoutError:
-                return
-            await self._take(message)
 
     async def send(self, key: Key, payloads: Sequence[bytes]) -> None:
         """Sends records as one batch, as soon as the session lets it."""
@@ -124,12 +118,25 @@ class Connection:
         await self.drain()
         del self.ack_ms[counted[0] :]
         self.last_ack_s = counted[1]
+        self._reader.cancel()
         await self._socket.close()
 
     async def _take_next(self) -> None:
-        await self._take(await asyncio.wait_for(self._socket.recv(), ACK_WAIT_S))
+        """Waits until the server has said something."""
+        self._said.clear()
+        said = asyncio.create_task(self._said.wait())
+        await asyncio.wait({said, self._reader}, timeout=ACK_WAIT_S, return_when=asyncio.FIRST_COMPLETED)
+        if self._reader.done():
+            self._reader.result()
+        if not said.done():
+            raise RuntimeError(f"the server said nothing for {ACK_WAIT_S:g} s")
 
-    async def _take(self, message: str | bytes) -> None:
+    async def _read(self) -> None:
+        while True:
+            self._take(await self._socket.recv())
+            self._said.set()
+
+    def _take(self, message: str | bytes) -> None:
         assert isinstance(message, bytes)
         now_s = time.monotonic()
         for event in self.session.receive(decode_server_frame(message), now_s):
@@ -212,7 +219,7 @@ class Agent(Connection):
         # Agents do not beat in time.
         started_s = time.monotonic() + self._random.random() * FRAME_INTERVAL_S
         for beat, frame in enumerate(self._frames):
-            await self.until(started_s + beat * FRAME_INTERVAL_S)
+            await asyncio.sleep(max(0.0, started_s + beat * FRAME_INTERVAL_S - time.monotonic()))
             await self.send(self._key, frame)
 
     def _record(self, first: int, rows: int) -> bytes:
