@@ -85,6 +85,10 @@ class Tails:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tails: OrderedDict[tuple[str, str], _Tail] = OrderedDict()
+        self._counted: dict[tuple[str, str], int] = {}
+        """Bytes of each tail when it was last touched. A job of a thousand ranks is read stream by stream: adding up
+        all of them each time would cost far more than reading does."""
+        self._num_bytes = 0
 
     def block(self, connection: sa.Connection, hot: HotStream, series_ids: Sequence[int]) -> Block:
         """These series of a stream's tail.
@@ -104,7 +108,7 @@ class Tails:
         with self._lock:
             tail = self._extended(connection, hot)
             found = tail.sketches.cells(kind)
-            self._trim()
+            self._count(hot, tail)
             return found
 
     def kinds(self, connection: sa.Connection, hot: HotStream) -> list[str]:
@@ -125,19 +129,28 @@ class Tails:
             self._tails.move_to_end(key)
         if tail.upto < hot.row.next:
             _extend(connection, tail, hot)
-        self._trim()
+        self._count(hot, tail)
         return tail
 
     def forget(self, run_id: str) -> None:
         """Drop what is kept of a run that was deleted."""
         with self._lock:
             for key in [key for key in self._tails if key[0] == run_id]:
-                del self._tails[key]
+                self._drop(key)
 
-    def _trim(self) -> None:
-        total_bytes = sum(tail.num_bytes for tail in self._tails.values())
-        while total_bytes > MAX_TAIL_BYTES and len(self._tails) > 1:
-            total_bytes -= self._tails.popitem(last=False)[1].num_bytes
+    def _count(self, hot: HotStream, tail: _Tail) -> None:
+        """Note how large a tail is now, and drop those not read for longest where all are too large together."""
+        key = (hot.row.run_id, hot.row.stream)
+        if self._tails.get(key) is not tail:
+            return
+        self._num_bytes += tail.num_bytes - self._counted.get(key, 0)
+        self._counted[key] = tail.num_bytes
+        while self._num_bytes > MAX_TAIL_BYTES and len(self._tails) > 1:
+            self._drop(next(iter(self._tails)))
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        del self._tails[key]
+        self._num_bytes -= self._counted.pop(key)
 
 
 def _extend(connection: sa.Connection, tail: _Tail, hot: HotStream) -> None:
