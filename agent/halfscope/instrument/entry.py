@@ -23,7 +23,7 @@ from halfscope import config as configuration
 from halfscope._version import __version__
 from halfscope.config import AgentConfig
 from halfscope.guard import Guard
-from halfscope.instrument import environment, exits, names, ranks
+from halfscope.instrument import environment, exits, names, ranks, sharing
 from halfscope.instrument.facts import FactTeller
 from halfscope.instrument.feeding import InputWatch
 from halfscope.instrument.interval import SketchInterval
@@ -207,7 +207,15 @@ def _start(
         baseline=settings.baseline,
     )
     trained = [parameter for watched in watched_optimizers for parameter in watched.parameters()]
-    layers = LayerNumbers(recorder, lambda: {**parameter_names, **names.parameter_names(models)}, trained)
+    replicas = sharing.replicated(models.values())
+    for watched in watched_optimizers:
+        watched.share(lambda parameter: sharing.of(parameter, replicas).tells)
+    layers = LayerNumbers(
+        recorder,
+        lambda: {**parameter_names, **names.parameter_names(models)},
+        trained,
+        lambda parameter: sharing.of(parameter, replicas).part,
+    )
     interval = SketchInterval(
         every=settings.every, budget_share=settings.budget_share, elsewhere_ns=lambda: recorder.packing_ns
     )
@@ -220,6 +228,7 @@ def _start(
         names=parameter_names,
         optimizers=watched_optimizers,
         scalers=watched_scalers,
+        is_first_rank=settings.rank == 0,
     )
     reductions = _reductions(models, parameter_names, interval, guard)
     if reductions is not None:

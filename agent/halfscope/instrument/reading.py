@@ -50,7 +50,7 @@ class GradientReader:
             grad_scale: the scale that is still on them.
             held_back: the step was skipped, so they are worth a sketch.
         """
-        if self._is_quick and grad_scale is None and not held_back and point not in _COMPARED:
+        if self._is_quick and not watched.quiet and grad_scale is None and not held_back and point not in _COMPARED:
             norm = gradients.quick_norm(watched.optimizer.param_groups)
             if norm is not None and not self._sketches.is_due(step, True, nonfinite=False):
                 reading = attempt.optimizers[watched.index].reading = GradientReading(point, clipped)

@@ -40,18 +40,20 @@ class Reporter:
         names: Mapping[int, str],
         optimizers: Sequence[WatchedOptimizer],
         scalers: Sequence[WatchedScaler],
+        is_first_rank: bool = True,
     ) -> None:
         """
         Args:
             sketches: takes what is written here.
             names: id of a parameter to its canonical name.
             scalers: the enabled ones.
+            is_first_rank: of several that train together.
         """
         self.facts = facts
         self._recorder, self._names = recorder, names
         self._scalers = list(scalers)
         self._judge = Judge(recorder, names=names, optimizers=optimizers, scalers=self._scalers)
-        self._rows = RowWriter(recorder, facts, optimizers, self._scalers)
+        self._rows = RowWriter(recorder, facts, optimizers, self._scalers, is_first_rank=is_first_rank)
         self._tell_inputs = guard.wrap("inputs", InputTeller(recorder).tell)
         self._write_frames = guard.wrap("sketches", FrameWriter(recorder, sketches).write)
         self._memory_values = guard.wrap("memory", self._rows.memory_values)

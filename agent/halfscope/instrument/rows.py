@@ -28,13 +28,19 @@ class RowWriter:
         facts: FactTeller,
         optimizers: Sequence[WatchedOptimizer],
         scalers: Sequence[WatchedScaler],
+        *,
+        is_first_rank: bool = True,
     ) -> None:
         """
         Args:
+            is_first_rank: what all ranks know alike is told at every step; by the others where it changes.
             scalers: the list that grows when a scaler is adopted.
         """
         self._recorder, self._facts = recorder, facts
         self._optimizers, self._scalers = optimizers, scalers
+        self._is_first_rank = is_first_rank
+        self._shared: dict[int, float] = {}
+        """By series, what was last written of what all ranks know."""
         self._run_sids = Sids(recorder, {})
         self._optimizer_sids = [Sids(recorder, watched.labels) for watched in optimizers]
         self._scaler_sids: dict[int, Sids] = {}
@@ -91,26 +97,33 @@ class RowWriter:
         if sids is None:
             sids = self._scaler_sids[watched.index] = Sids(self._recorder, watched.labels)
         if isinstance(part.scale, float):
-            row.append((sids["amp.scale"], part.scale))
+            self._shared_value(row, sids["amp.scale"], part.scale)
         if isinstance(part.scale_next, float):
-            row.append((sids["amp.scale_next"], part.scale_next))
-        if isinstance(part.growth_tracker, float):
+            self._shared_value(row, sids["amp.scale_next"], part.scale_next)
+        if isinstance(part.growth_tracker, float) and self._is_first_rank:
             row.append((sids["amp.growth_tracker"], part.growth_tracker))
 
     def _optimizer_values(self, row: Row, index: int, part: OptimizerAttempt, num_steps: int) -> None:
         sids, reading, rates = self._optimizer_sids[index], part.reading, part.learning_rates
-        row.append((sids["opt.steps"], float(num_steps)))
+        if self._is_first_rank:
+            row.append((sids["opt.steps"], float(num_steps)))
         if part.through_scaler:
-            row.append((sids["amp.skipped"], 1.0 if part.skipped else 0.0))
-        if reading is not None and reading.norm is not None:
+            self._shared_value(row, sids["amp.skipped"], 1.0 if part.skipped else 0.0)
+        tells = self._optimizers[index].tells
+        if reading is not None and reading.norm is not None and tells:
             row.append((sids["grad.norm"], reading.norm))
             if self._points[index] is not reading.point:
                 self._points[index] = reading.point
                 self._facts.gradient_point(self._optimizers[index].name, reading.point, reading.clipped)
-        if part.norm_clipped is not None:
+        if part.norm_clipped is not None and tells:
             row.append((sids["grad.norm_clipped"], part.norm_clipped))
         if rates is not self._rates[index] and rates != self._rates[index]:
             self._rate_values(row, self._optimizers[index], rates)
+
+    def _shared_value(self, row: Row, sid: int, value: float) -> None:
+        if self._is_first_rank or self._shared.get(sid) != value:
+            row.append((sid, value))
+            self._shared[sid] = value
 
     def _rate_values(self, row: Row, watched: WatchedOptimizer, rates: Sequence[Value]) -> None:
         before = self._rates[watched.index]

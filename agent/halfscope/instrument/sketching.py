@@ -70,14 +70,19 @@ class LayerNumbers:
     number."""
 
     def __init__(
-        self, recorder: Records, names: Callable[[], Mapping[int, str]], parameters: Iterable[torch.Tensor]
+        self,
+        recorder: Records,
+        names: Callable[[], Mapping[int, str]],
+        parameters: Iterable[torch.Tensor],
+        part_of: Callable[[torch.Tensor], str] = lambda parameter: "",
     ) -> None:
         """
         Args:
             names: gives id of a parameter to its canonical name, in order of registration, as it is now.
             parameters: those that are trained, as far as they are known.
+            part_of: which part of a parameter this rank holds (`Layer.part`).
         """
-        self._recorder, self._names = recorder, names
+        self._recorder, self._names, self._part_of = recorder, names, part_of
         self._by_name: dict[str, int] = {}
         self._by_id: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._narrow: set[int] = set()
@@ -117,7 +122,8 @@ class LayerNumbers:
                 dtype = str(parameter.dtype).removeprefix("torch.")
                 if parameter.is_floating_point() and parameter.element_size() <= 2:
                     self._narrow.add(lid)
-                declared.append(Layer(lid=lid, name=name, shape=list(parameter.shape), dtype=dtype))
+                part = self._part_of(parameter)
+                declared.append(Layer(lid=lid, name=name, shape=list(parameter.shape), dtype=dtype, part=part))
             self._by_id[id(parameter)] = weakref.ref(parameter), lid
         if declared:
             self._recorder.layers(declared)

@@ -5,7 +5,7 @@ Invariant: parameters are looked up in the optimizer's groups whenever they are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,10 @@ class WatchedOptimizer:
         self.labels: Mapping[str, str] = {"optimizer": name} if labelled else {}
         self.num_unchecked = ADOPTION_CHECKS
         """In how many steps more it is looked who calls it."""
+        self.quiet: frozenset[int] = frozenset()
+        """ids of parameters that another rank tells, where this one tells others."""
+        self.tells = True
+        """Some of its parameters are this rank's to tell."""
         self.last_rate: float | None = None
         self.last_rates: Sequence[Any] = ()
 
@@ -39,6 +43,8 @@ class WatchedOptimizer:
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradients that are there, in the order of `parameters`."""
+        if self.quiet:
+            return [parameter.grad for parameter in self.parameters_with_gradient() if parameter.grad is not None]
         # From the groups as they are now: what was put into them since is read too.
         return [
             grad
@@ -49,12 +55,19 @@ class WatchedOptimizer:
 
     def parameters_with_gradient(self) -> list[torch.Tensor]:
         """The parameters that `gradients` are of."""
-        groups = self.optimizer.param_groups
-        return [parameter for group in groups for parameter in group["params"] if parameter.grad is not None]
+        quiet = self.quiet
+        return [one for one in self.parameters() if one.grad is not None and not (quiet and id(one) in quiet)]
 
     def with_gradient(self) -> list[int]:
         """ids of the parameters that `gradients` are of."""
-        return [id(parameter) for parameter in self.parameters() if parameter.grad is not None]
+        return list(map(id, self.parameters_with_gradient()))
+
+    def share(self, told: Callable[[torch.Tensor], bool]) -> None:
+        """Sets which parameters are this rank's to tell; where none is, all are still read, for what is seen here."""
+        parameters = self.parameters()
+        quiet = frozenset(id(parameter) for parameter in parameters if not told(parameter))
+        self.tells = not parameters or any(id(parameter) not in quiet for parameter in parameters)
+        self.quiet = quiet if self.tells else frozenset()
 
     def describe(self) -> dict[str, Any]:
         """The facts about it."""

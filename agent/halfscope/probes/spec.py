@@ -16,7 +16,7 @@ class SeriesSpec:
     name: str
     unit: str = "1"
     kind: Literal["gauge", "state", "flag", "counter"] = "gauge"
-    reduction: Literal["last", "mean", "sum", "min", "max"] = "last"
+    reduction: Literal["last", "mean", "sum", "min", "max", "norm"] = "last"
     """How values of one step combine over ranks."""
     labels: tuple[str, ...] = ()
     """Labels it may carry, each only where there is more than one of that thing."""

@@ -1,0 +1,60 @@
+"""Which rank tells what: of gradients that several ranks hold alike one of them, of shards each its own.
+
+Owns the reading of placements; sets no hooks. Invariant: no collective; over all ranks each element is told once, as
+far as a wrapper says who holds what. What no wrapper says anything of, every rank tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from halfscope.instrument.ranks import dimension, is_joined
+
+
+class Share(NamedTuple):
+    """This rank's share of one parameter."""
+
+    tells: bool = True
+    part: str = ""
+    """As `Layer.part`: place in the mesh dimensions that cut the tensor."""
+
+
+ALL = Share()
+
+
+def replicated(models: Iterable[torch.nn.Module]) -> Mapping[int, Share]:
+    """By id, parameters of DistributedDataParallel, which the lowest rank of the group tells."""
+    found: dict[int, Share] = {}
+    if is_joined():
+        for model in models:
+            for module in model.modules():
+                if isinstance(module, DistributedDataParallel):
+                    share = Share(tells=torch.distributed.get_rank(module.process_group) == 0)
+                    found.update((id(parameter), share) for parameter in module.parameters())
+    return found
+
+
+def of(parameter: torch.Tensor, known: Mapping[int, Share]) -> Share:
+    """A parameter's share.
+
+    Args:
+        known: what `replicated` gave.
+    """
+    mesh: Any = getattr(parameter, "device_mesh", None)
+    if mesh is None:
+        return known.get(id(parameter), ALL)
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        return Share(tells=False)
+    tells, cuts = True, []
+    placements: Any = parameter.placements  # type: ignore[attr-defined]
+    for at, placement in enumerate(placements):
+        if placement.is_shard():
+            cuts.append(f"{dimension(mesh, at)}:{coordinate[at]}/{mesh.size(at)}")
+        else:
+            tells &= coordinate[at] == 0
+    return Share(tells, " ".join(cuts))
