@@ -152,7 +152,7 @@ class Heatmap:
         if not self.is_log:
             return {"tickmode": "auto"}
         values = np.unique(np.round(np.linspace(low, high, 5), 1)).tolist()
-        return {"tickmode": "array", "tickvals": values, "ticktext": [f"{10.0**value:.1e}" for value in values]}
+        return {"tickmode": "array", "tickvals": values, "ticktext": [f"{10.0**value:.2g}" for value in values]}
 
     def _crosses(self, cells: Cells, place: Places) -> dict[str, Any]:
         """A mark per cell; where they would be too many to draw, the first of each row's stretches."""
@@ -199,7 +199,8 @@ class Heatmap:
         row, column = np.unravel_index(int(known.argmax()), known.shape)
         name = f"{self.row_name} {integer(int(cells.worst[row, column]))}"
         where = step_range(int(cells.step[column]), int(cells.last_step[column]))
-        return f"{quantity(float(cells.value[row, column]), self.unit)} on {name} at {where}"
+        words = quantity(float(cells.value[row, column]), self.unit)
+        return f"{words}{f' {self.quantity}' if self.unit == '1' else ''} on {name} at {where}"
 
     def _table(self, cells: Cells) -> Table:
         """Most and newest of every row."""

@@ -176,11 +176,13 @@ def grid_of_rollups(found: Mapping[int, Rollup], width: int) -> RankGrid:
     shape = (len(ranks), step.size)
     time_us, count, num_bad = (np.zeros(shape, np.int64) for _ in range(3))
     mean, low, high = (np.full(shape, np.nan) for _ in range(3))
-    for row, one in enumerate(found.values()):
-        at = slice(None) if one.step.size == step.size else np.searchsorted(step, one.step)
-        time_us[row, at], count[row, at] = one.time_us, one.count
-        num_bad[row, at] = one.num_nan + one.num_pos_inf + one.num_neg_inf
-        low[row, at], high[row, at], mean[row, at] = one.minimum, one.maximum, one.total
+    parts = list(found.values())
+    row = np.repeat(np.arange(len(parts)), [one.step.size for one in parts])
+    at = np.searchsorted(step, np.concatenate([one.step for one in parts] or [step]))
+    for target, name in ((time_us, "time_us"), (count, "count"), (low, "minimum"), (high, "maximum"), (mean, "total")):
+        target[row, at] = np.concatenate([getattr(one, name) for one in parts] or [np.empty(0)])
+    for name in ("num_nan", "num_pos_inf", "num_neg_inf"):
+        num_bad[row, at] += np.concatenate([getattr(one, name) for one in parts] or [step])
     mean = safe_mean(mean, count - num_bad, low, high)
     first = np.argmax(count > 0, axis=0) if ranks else np.empty(0, np.int64)
     return RankGrid(

@@ -40,7 +40,7 @@ class Cells:
     last_step: Ints
     time_us: Ints
     width: int
-    """Steps of a column."""
+    """Steps that a column tells of: its own, or up to the next of a series that is logged now and then."""
     value: Floats
     """[N, C] the largest; NaN: none that is finite."""
     worst: Ints
@@ -66,6 +66,7 @@ def _cells(view: RunView, series: SeriesRow, span: Span) -> Cells:
         value = np.fmax.reduceat(grid.high, starts, axis=1) if starts.size else grid.high
     bad = np.add.reduceat(grid.num_bad, starts, axis=1) if starts.size else grid.num_bad
     ends = np.append(starts[1:], grid.step.size) - 1
+    usual = int(np.median(np.diff(grid.step[starts]))) if starts.size > 1 else 1
     return in_rows(
         np.array(grid.ranks, np.int64),
         value,
@@ -73,7 +74,7 @@ def _cells(view: RunView, series: SeriesRow, span: Span) -> Cells:
         step=np.maximum(grid.step[starts], span.first_step),
         last_step=np.minimum(grid.step[ends] + grid.width - 1, span.last_step) if starts.size else grid.step,
         time_us=grid.time_us[starts],
-        width=grid.width * group,
+        width=max(grid.width * group, usual),
     )
 
 

@@ -7,7 +7,8 @@ points is (step, attempt, rank, stream, arrival).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -128,8 +129,20 @@ def rollup(database: Database, tails: Tails, wanted: Selection, width: int) -> R
 def rollups_by_rank(database: Database, tails: Tails, wanted: Selection, width: int) -> dict[int, Rollup]:
     """The same of each rank that has any, ascending by rank."""
     wanted = _whole_buckets(wanted, width)
-    found = _summaries(database, tails, wanted, width)
-    return {rank: _merged(parts, wanted, width) for rank, parts in sorted(found.items()) if parts}
+    found = {rank: parts for rank, parts in sorted(_summaries(database, tails, wanted, width).items()) if parts}
+    # All ranks at once, each in a stretch of buckets of its own: a thousand small merges would cost four times as much.
+    ratio = width // _level(width)
+    last = max((int(part.bucket[-1]) for parts in found.values() for part in parts if part.bucket.size), default=0)
+    own = last // ratio + 1
+    shifted = [
+        replace(part, bucket=part.bucket + at * own * ratio)
+        for at, parts in enumerate(found.values())
+        for part in parts
+    ]
+    merged = rollups.merge(shifted, from_width=_level(width), to_width=width)
+    ends = np.searchsorted(merged.bucket, np.arange(1, len(found)) * own)
+    whole = _cut(replace(merged, bucket=merged.bucket % own), wanted, width, ends)
+    return {rank: one for rank, one in zip(found, whole, strict=True) if one.step.size}
 
 
 def _summaries(database: Database, tails: Tails, wanted: Selection, width: int) -> dict[int, list[Buckets]]:
@@ -154,12 +167,29 @@ def _summaries(database: Database, tails: Tails, wanted: Selection, width: int) 
 
 def _merged(parts: list[Buckets], wanted: Selection, width: int) -> Rollup:
     merged = rollups.merge(parts, from_width=_level(width), to_width=width)
+    return _cut(merged, wanted, width)[0]
+
+
+def _cut(merged: Buckets, wanted: Selection, width: int, ends: NDArray[np.int64] | None = None) -> list[Rollup]:
+    """The wanted buckets.
+
+    Args:
+        ends: where one rank's end and the next one's begin.
+    """
     keep = np.ones(len(merged.bucket), bool)
     if wanted.first_step is not None:
         keep &= merged.bucket >= wanted.first_step // width
     if wanted.last_step is not None:
         keep &= merged.bucket <= wanted.last_step // width
-    return rollups.as_rollup(merged if keep.all() else rollups.select(merged, keep), width)
+    whole = rollups.as_rollup(merged if keep.all() else rollups.select(merged, keep), width)
+    if ends is None:
+        return [whole]
+    edges = np.concatenate(([0], np.cumsum(keep)))[np.concatenate(([0], ends, [len(keep)]))].tolist()
+    columns = {item.name: getattr(whole, item.name) for item in fields(Rollup) if item.name != "width"}
+    return [
+        Rollup(width=width, **{name: column[low:high] for name, column in columns.items()})
+        for low, high in pairwise(edges)
+    ]
 
 
 def _level(width: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from halfscope.wire.messages import (
 from halfscope_server.store import compactor, reading
 from halfscope_server.store.records import series_id
 from halfscope_server.store.store import Store
+from halfscope_server.store.types import Rollup
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -326,3 +327,31 @@ def test_versions_move_with_every_commit_and_with_the_servers_own_events(
     store.compact(now_us=FOREVER_US, budget_s=60)
     assert store.versions(sender.run_id) == seen[-1]
     assert seen == [{sender.stream: 2}, {sender.stream: 3}, {sender.stream: 3, "~server": 1}]
+
+
+@pytest.mark.parametrize("width", [64, 192, 4096])
+def test_all_ranks_read_at_once_are_each_read_alone(
+    store: Store, begun: Callable[..., Any], make_points: Callable[..., Any], width: int
+) -> None:
+    """Summaries and extents of ranks of unlike length, of several attempts and frames, with NaN, within bounds or
+    not."""
+    rng = np.random.default_rng(0)
+    for rank, attempt, num_steps in ((0, 0, 700), (3, 0, 5000), (1, 0, 40), (3, 1, 300)):
+        sender = begun(stream=f"{rank:08x}{attempt:08x}", rank=rank, attempt=attempt)
+        values = rng.normal(size=num_steps)
+        values[rng.random(num_steps) < 0.1] = np.nan
+        for part in np.array_split(np.arange(num_steps) + 100 * rank, 3):
+            store.commit([sender.batch(make_points(part, {0: values[part - 100 * rank]}))], now_us=3)
+        if rank == 0:
+            while store.compact(now_us=10**15, budget_s=5.0):
+                pass
+    (series,) = store.series(sender.run_id)
+    for bounds in ({}, {"first_step": 333, "last_step": 2000}, {"attempt": 1}, {"first_step": 10**6}):
+        found = store.rank_rollups(series.run_id, series.series_id, width, **bounds)
+        alone = {r: store.rollup(series.run_id, series.series_id, width, rank=r, **bounds) for r in (0, 1, 3)}
+        assert list(found) == [r for r, one in alone.items() if one.step.size]
+        for rank, rollup in found.items():
+            for item in fields(Rollup):
+                np.testing.assert_array_equal(getattr(rollup, item.name), getattr(alone[rank], item.name), item.name)
+    extents = store.rank_extents(series.run_id, series.series_id, attempt=0)
+    assert extents == {r: store.extent(series.run_id, series.series_id, rank=r, attempt=0) for r in (0, 1, 3)}
