@@ -53,11 +53,11 @@ def points(database: Database, tails: Tails, wanted: Selection) -> Points:
         streams = streams_of(connection, wanted.run_id, rank=wanted.rank, attempt=wanted.attempt)
         chunks = _chunks_by_stream(connection, wanted, (chunk.c.axis, series_chunk.c.body), with_axis=True)
         for row, hot in streams:
-            parts += [
-                (row, _expanded(unpack_axis(axis), unpack_values(body))) for axis, body in chunks.get(row.stream, [])
-            ]
+            own = [_expanded(unpack_axis(axis), unpack_values(body)) for axis, body in chunks.get(row.stream, [])]
             if hot is not None:
-                parts += [(row, part) for part in _tail_part(connection, tails, hot, wanted)]
+                own += _tail_part(connection, tails, hot, wanted)
+            # Of many ranks' chunks mostly little is wanted: what is not is never put together and sorted.
+            parts += [(row, _bounded(part, wanted)) for part in own]
     if not parts:
         return _no_points()
     counts = [len(part[0]) for _, part in parts]
@@ -316,6 +316,17 @@ def _whole_buckets(wanted: Selection, width: int) -> Selection:
         rank=wanted.rank,
         attempt=wanted.attempt,
     )
+
+
+def _bounded(part: _Part, wanted: Selection) -> _Part:
+    """The points between the wanted steps."""
+    steps = part[0]
+    keep = np.ones(steps.size, bool)
+    if wanted.first_step is not None:
+        keep &= steps >= wanted.first_step
+    if wanted.last_step is not None:
+        keep &= steps <= wanted.last_step
+    return part if keep.all() else (steps[keep], part[1][keep], part[2][keep])
 
 
 def _ordered(columns: tuple[NDArray[Any], ...], wanted: Selection) -> Points:
