@@ -264,6 +264,8 @@ def _start(
     )
     for key in keys:
         _active[key] = run
+    if settings.world_size > 1:
+        recorder.facts({"ranks": {"source": settings.place_source}})
     guard.wrap("facts", facts.started)(settings.start_step, demo="demo" in settings.tags)
     guard.wrap("fingerprint of the weights", facts.weights)(watcher.rings)
     guard.wrap("hooks", watcher.attach)()

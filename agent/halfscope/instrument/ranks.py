@@ -71,7 +71,7 @@ def find() -> Place:
 
 def is_joined() -> bool:
     """Whether there is a process group."""
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
 
 
 def mesh_of(parameters: Iterable[torch.Tensor]) -> dict[str, list[int]]:

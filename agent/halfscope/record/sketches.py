@@ -22,6 +22,7 @@ MAX_LAYERS = 65_536
 """What servers take of one stream; more layers than that are not sketched."""
 MAX_NAME_CHARS = 500
 MAX_DIMENSIONS = 32
+MAX_PART_CHARS = 200
 
 
 class LayerTable:
@@ -97,6 +98,7 @@ def _bounded(layer: Layer) -> Layer:
         name=_name(layer.name) or "unnamed",
         shape=[int(size) for size in layer.shape[:MAX_DIMENSIONS]],
         dtype=text(layer.dtype, 64).replace("\x00", "\ufffd"),
+        part=text(layer.part, MAX_PART_CHARS).replace("\x00", "\ufffd"),
     )
 
 
