@@ -31,6 +31,7 @@ from halfscope_server.ingest.writer import Writer
 from halfscope_server.live import Hub
 from halfscope_server.query.view import Views
 from halfscope_server.ranks.reports import Ranks
+from halfscope_server.ranks.service import RankService
 from halfscope_server.settings import Settings
 from halfscope_server.store.store import Store
 from halfscope_server.store.types import Applied
@@ -71,14 +72,23 @@ def opened(settings: Settings) -> Iterator[Services]:
         alerts.start()
         stack.callback(alerts.stop)
 
+        def tell_found(applied: list[Applied]) -> None:
+            hub.notify(applied)
+            alerts.notify(applied)
+
+        judges = RankService(store, ranks, tell=tell_found)
+        judges.start()
+        stack.callback(judges.stop)
+
         def hear(run_ids: frozenset[str]) -> None:
             alerts.changed(run_ids)
+            judges.changed(run_ids)
             for run_id in run_ids:
                 hub.changed(run_id)
 
         def tell(applied: list[Applied]) -> None:
-            hub.notify(applied)
-            alerts.notify(applied)
+            tell_found(applied)
+            judges.notify(applied)
 
         store.listen(hear)
         writer = Writer(store, tell, lost_contact_s=settings.lost_contact_s)

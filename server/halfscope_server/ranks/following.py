@@ -54,6 +54,8 @@ class Followed:
     """Of the newest attempt, by rank."""
     versions: dict[str, int] = field(default_factory=dict)
     """The store's cursors that everything is taken from; empty: there is more to take."""
+    attempt: int = 0
+    """The newest."""
     world_size: int = 1
     missing: tuple[int, ...] = ()
     """Of the newest attempt."""
@@ -68,6 +70,7 @@ class Followed:
         versions = self.store.versions(self.run_id)
         streams = self.store.streams(self.run_id)
         newest = max((row.attempt for row in streams), default=0)
+        self.attempt = newest
         self.is_over = all(row.ended for row in streams)
         self.world_size = max((row.world_size for row in streams if row.attempt == newest), default=1)
         series = self.store.series(self.run_id)
@@ -133,16 +136,22 @@ class Followed:
         """The last step that can be judged; -1: none yet."""
         world_size = max((member.stream.world_size for member in members.values()), default=1)
         missing = set(range(world_size)) - members.keys()
-        if missing and not is_past and not missing <= self._said_missing(attempt):
+        if missing and not is_past and not missing <= self.said_missing(attempt):
             return -1
         open_steps = [member.last_step for member in members.values() if not member.has_ended]
         if open_steps:
             return min(open_steps)
         return max((member.last_step for member in members.values()), default=-1)
 
-    def _said_missing(self, attempt: int) -> set[int]:
-        told = self.store.events(self.run_id, kinds=(MISSING,), newest_first=True, limit=1)
+    def said_missing(self, attempt: int) -> set[int]:
+        """Ranks of an attempt that a recorded event calls missing."""
+        told = self.store.events(self.run_id, kinds=(MISSING,), newest_first=True)
         return {rank for event in told if event.attempt == attempt for rank in event.attributes.get("ranks", ())}
+
+    @property
+    def missing_unsaid(self) -> bool:
+        """Whether ranks are waited for."""
+        return bool(self.missing) and not set(self.missing) <= self.said_missing(self.attempt)
 
     def _windows(
         self, judge: Judge, members: Mapping[int, Member], series: Sequence[SeriesRow], limit: int

@@ -35,10 +35,16 @@ def ranks_of(lite: Store) -> Callable[..., Ranks]:
     """Makes the writers of a run's ranks."""
 
     def make(
-        num_ranks: int = 2, *, run_id: str = "run1", attempt: int = 0, layers: Sequence[str] = ("fc.weight",)
+        num_ranks: int = 2,
+        *,
+        run_id: str = "run1",
+        attempt: int = 0,
+        layers: Sequence[str] = ("fc.weight",),
+        world_size: int | None = None,
     ) -> Ranks:
         writers = [
-            RunWriter(lite, run_id, rank=rank, world_size=num_ranks, attempt=attempt) for rank in range(num_ranks)
+            RunWriter(lite, run_id, rank=rank, world_size=world_size or num_ranks, attempt=attempt)
+            for rank in range(num_ranks)
         ]
         for writer in writers:
             writer.record(Layers([Layer(at, name, [4], "float32") for at, name in enumerate(layers)]))

@@ -1,0 +1,181 @@
+"""The service: what was found is in the run's events, once, whoever judged and however often it was stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from halfscope_server.query.view import Views
+from halfscope_server.ranks.reports import Ranks
+from halfscope_server.ranks.service import RankService
+from halfscope_server.ranks.types import RanksReport
+from halfscope_server.store.store import Store
+from halfscope_server.store.types import SERVER_STREAM, Applied, EventRow
+
+from tests.server.conftest import BEGAN_US
+from tests.server.ranks.test_following import write
+
+SECOND_US = 1_000_000
+
+
+class Clock:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now_us = BEGAN_US + 60 * SECOND_US
+
+    def __call__(self) -> int:
+        return self.now_us
+
+    def pass_s(self, seconds: float) -> None:
+        self.now_us += int(seconds * SECOND_US)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def service_of(store: Store, clock: Clock, **options: Any) -> RankService:
+    return RankService(store, Ranks(store), clock_us=clock, **options)
+
+
+def written(store: Store, run_id: str = "run1") -> list[EventRow]:
+    return [event for event in store.events(run_id) if event.stream == SERVER_STREAM]
+
+
+def report_of(store: Store, run_id: str = "run1") -> RanksReport:
+    view = Views(store).get(run_id)
+    assert view is not None
+    return Ranks(store).report(view)
+
+
+def test_a_disagreement_is_written_once_however_often_it_is_judged(
+    lite: Store, ranks_of: Callable[..., Any], clock: Clock
+) -> None:
+    """By one server after the other, each from what was saved, and by two that were never told of each other."""
+    told: list[Applied] = []
+    for rank, writer in enumerate(ranks_of(2)):
+        write(writer, rank, {"amp.scale": [1024.0 * (rank + 1)] * 30}, 0, 30)
+    other = service_of(lite, clock)
+    for _ in range(3):
+        service = service_of(lite, clock, tell=told.extend)
+        service.round()
+        service.stop()
+    other.round()
+    (event,) = written(lite)
+    assert (event.kind, event.step, event.attempt, event.rank) == ("rank_disagreement", 0, 0, 1)
+    assert event.attributes["values"] == [2048.0]
+    assert event.severity == "critical"
+    assert [one.run_id for one in told] == ["run1"]
+
+
+def test_healthy_ranks_of_two_and_four_leave_no_event(lite: Store, ranks_of: Callable[..., Any], clock: Clock) -> None:
+    """To the end of the run, which is then done with."""
+    for num_ranks in (2, 4):
+        run_id = f"healthy{num_ranks}"
+        writers = ranks_of(num_ranks, run_id=run_id)
+        service = service_of(lite, clock)
+        for first in range(0, 300, 100):
+            for rank, writer in enumerate(writers):
+                write(
+                    writer,
+                    rank,
+                    {"amp.scale": [1.0] * 300, "lr": [0.1 / (1 + s) for s in range(300)]},
+                    first,
+                    first + 100,
+                )
+            clock.pass_s(3)
+            service.round()
+        for writer in writers:
+            writer.end("finished", 299)
+            writer.commit()
+        clock.pass_s(3)
+        service.round()
+        assert written(lite, run_id) == []
+        assert run_id not in lite.ranks.unjudged()
+        assert report_of(lite, run_id).role == "healthy"
+
+
+def test_a_frozen_rank_is_named_within_ten_seconds_and_once(
+    lite: Store, ranks_of: Callable[..., Any], clock: Clock
+) -> None:
+    """The others have begun their next step and wait in its reduction; its agent is still heard."""
+    writers = ranks_of(4)
+    service = service_of(lite, clock)
+    for rank, writer in enumerate(writers):
+        write(writer, rank, {}, 0, 20 - (rank == 2))
+    service.round()
+    keys = [("run1", f"{0:08x}{rank:08x}") for rank in range(4)]
+    for _ in range(20):
+        clock.pass_s(2)
+        lite.touch(keys, now_us=clock.now_us)
+        service.round()
+        if written(lite):
+            break
+    (event,) = written(lite)
+    assert (event.kind, event.rank, event.step) == ("rank_stuck", 2, 18)
+    assert event.attributes["ranks"] == [2]
+    assert event.attributes["silent_s"] <= 10
+    report = report_of(lite)
+    assert [row.state for row in report.ranks] == ["waiting", "waiting", "stuck", "waiting"]
+    assert report.sentence == "Rank 2 completes no step since step 18; the others wait."
+    for _ in range(10):
+        clock.pass_s(2)
+        service.round()
+    assert len(written(lite)) == 1
+    for rank, writer in enumerate(writers):
+        write(writer, rank, {}, 20 - (rank == 2), 30)
+    service.round()
+    assert {row.state for row in report_of(lite).ranks} == {"training"}
+
+
+@pytest.mark.parametrize("behind", [0, 4])
+def test_a_pause_of_all_ranks_or_of_unheard_ones_is_no_stuck_rank(
+    lite: Store, ranks_of: Callable[..., Any], clock: Clock, behind: int
+) -> None:
+    """A validation of all ranks leaves nobody behind; a node that is cut off has lost contact and is not stuck."""
+    writers = ranks_of(4)
+    service = service_of(lite, clock)
+    for rank, writer in enumerate(writers):
+        write(writer, rank, {}, 0, 20 - behind * (rank == 2))
+    for _ in range(30):
+        clock.pass_s(2)
+        heard = [("run1", f"{0:08x}{rank:08x}") for rank in range(4) if not (behind and rank == 2)]
+        lite.touch(heard, now_us=clock.now_us)
+        service.round()
+    assert [event for event in written(lite) if event.kind == "rank_stuck"] == []
+
+
+def test_ranks_that_never_came_are_said_to_be_missing_and_the_others_judged(
+    lite: Store, ranks_of: Callable[..., Any], clock: Clock
+) -> None:
+    """A program that watches two ranks of four: after a minute, and told once."""
+    service = service_of(lite, clock)
+    for rank, writer in enumerate(ranks_of(2, world_size=4)):
+        write(writer, rank, {"lr": [0.1 * (rank + 1)] * 30}, 0, 30)
+    for _ in range(100):
+        clock.pass_s(2)
+        service.round()
+    assert [(event.kind, event.attributes.get("ranks")) for event in written(lite)] == [
+        ("ranks_missing", [2, 3]),
+        ("rank_disagreement", [1]),
+    ]
+
+
+def test_the_service_judges_what_comes_without_being_asked(lite: Store, ranks_of: Callable[..., Any]) -> None:
+    """Its own thread, told of commits as the writer tells."""
+    import threading
+
+    told = threading.Event()
+    service = RankService(lite, Ranks(lite), tell=lambda _applied: told.set())
+    service.start()
+    try:
+        for rank, writer in enumerate(ranks_of(2)):
+            write(writer, rank, {"amp.scale": [1024.0 * (rank + 1)] * 30}, 0, 30)
+        service.changed(["run1"])
+        assert told.wait(15)
+        assert [event.kind for event in written(lite)] == ["rank_disagreement"]
+    finally:
+        service.stop()
