@@ -209,7 +209,7 @@ def _start(
     trained = [parameter for watched in watched_optimizers for parameter in watched.parameters()]
     replicas = sharing.replicated(models.values())
     for watched in watched_optimizers:
-        watched.share(lambda parameter: sharing.of(parameter, replicas).tells)
+        watched.share(lambda parameter: sharing.of(parameter, replicas))
     layers = LayerNumbers(
         recorder,
         lambda: {**parameter_names, **names.parameter_names(models)},

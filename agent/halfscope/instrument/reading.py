@@ -30,6 +30,7 @@ class GradientReader:
         self._rings, self._sketches, self._updates = rings, sketches, updates
         self._is_quick = gradients.IS_QUICK and rings.on_host is in_host_memory
         self._take = guard.wrap("sketches", sketches.take)
+        self._checksum = guard.wrap("checksum", sketches.checksum)
         self._begin_update = guard.wrap("updates", updates.begin)
 
     def read(
@@ -78,6 +79,8 @@ class GradientReader:
             reading.divide_by = 1.0 if grad_scale is None else self._rings.later(grad_scale)
         attempt.optimizers[watched.index].reading = reading
         is_bad = bool(reading.nonfinite)
+        if watched.everywhere and self._sketches.interval.is_due(step):
+            self._checksum(attempt, watched)
         if watched.tells and self._sketches.is_due(step, on_host, nonfinite=is_bad, held_back=held_back):
             self._take(attempt, reading, watched, grads, grad_scale)
             if held_back or reading.sketch is None:

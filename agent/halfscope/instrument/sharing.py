@@ -21,6 +21,8 @@ class Share(NamedTuple):
     tells: bool = True
     part: str = ""
     """As `Layer.part`: place in the mesh dimensions that cut the tensor."""
+    is_everywhere: bool = False
+    """All ranks of the job hold the same."""
 
 
 ALL = Share()
@@ -33,7 +35,9 @@ def replicated(models: Iterable[torch.nn.Module]) -> Mapping[int, Share]:
         for model in models:
             for module in model.modules():
                 if isinstance(module, DistributedDataParallel):
-                    share = Share(tells=torch.distributed.get_rank(module.process_group) == 0)
+                    group = module.process_group
+                    everywhere = torch.distributed.get_world_size(group) == torch.distributed.get_world_size() > 1
+                    share = Share(torch.distributed.get_rank(group) == 0, is_everywhere=everywhere)
                     found.update((id(parameter), share) for parameter in module.parameters())
     return found
 

@@ -22,6 +22,7 @@ from halfscope.instrument.records import Records
 from halfscope.instrument.rings import Rings
 from halfscope.instrument.sids import Sids
 from halfscope.instrument.watched import WatchedOptimizer
+from halfscope.probes import checksum
 from halfscope.probes.device_sketches import DeviceSketcher, SketchFlight
 from halfscope.probes.sketches import HostSketcher, Measured
 from halfscope.probes.stored import num_stored
@@ -210,6 +211,16 @@ class SketchTaker:
             frozen = frozenset(lid for lid, one in zip(lids, parameters, strict=True) if not one.requires_grad)
             reading.sketch = TakenSketch(lids, measured, flights, frozen)
             self._tell(attempt, grads[0].device)
+        self.interval.spend(time.perf_counter_ns() - began_ns)
+
+    def checksum(self, attempt: Attempt, watched: WatchedOptimizer) -> None:
+        """Notes one number of the weights that all ranks should hold alike, before the step."""
+        began_ns = time.perf_counter_ns()
+        number = checksum.capture(watched.everywhere)
+        value = None if number is None else self.rings.one(number)
+        if value is not None:
+            sid = Sids(self._recorder, watched.labels)["weights.checksum"]
+            attempt.logged = {**(attempt.logged or {}), sid: value}
         self.interval.spend(time.perf_counter_ns() - began_ns)
 
     def _on_device(self, watched: WatchedOptimizer, device: torch.device) -> _OnDevice | None:

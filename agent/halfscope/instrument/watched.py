@@ -12,6 +12,7 @@ import torch
 
 from halfscope.instrument import conditions
 from halfscope.instrument import scaler as scaler_hooks
+from halfscope.instrument.sharing import Share
 
 ADOPTION_CHECKS = 16
 
@@ -34,6 +35,8 @@ class WatchedOptimizer:
         """ids of parameters that another rank tells, where this one tells others."""
         self.tells = True
         """Some of its parameters are this rank's to tell."""
+        self.everywhere: list[torch.Tensor] = []
+        """Parameters that all ranks of the job hold alike, as they should."""
         self.last_rate: float | None = None
         self.last_rates: Sequence[Any] = ()
 
@@ -62,10 +65,11 @@ class WatchedOptimizer:
         """ids of the parameters that `gradients` are of."""
         return list(map(id, self.parameters_with_gradient()))
 
-    def share(self, told: Callable[[torch.Tensor], bool]) -> None:
+    def share(self, share_of: Callable[[torch.Tensor], Share]) -> None:
         """Sets which parameters are this rank's to tell; where none is, all are still read, for what is seen here."""
         parameters = self.parameters()
-        quiet = frozenset(id(parameter) for parameter in parameters if not told(parameter))
+        quiet = frozenset(id(parameter) for parameter in parameters if not share_of(parameter).tells)
+        self.everywhere = [parameter for parameter in parameters if share_of(parameter).is_everywhere]
         self.tells = not parameters or any(id(parameter) not in quiet for parameter in parameters)
         self.quiet = quiet if self.tells else frozenset()
 

@@ -41,6 +41,30 @@ def test_of_replicas_the_first_rank_tells_and_the_others_what_changes(python: Pr
     assert second.steps() == [0, 1, 2, 3]
 
 
+def test_weights_that_part_on_one_rank_part_the_checksums(python: Preloaded, tmp_path: Path) -> None:
+    """Every rank gives the same number while weights agree, another at each step, and another than the others' from
+    the step on before which one rank's weights were changed in one bit."""
+    job = train(
+        python,
+        tmp_path,
+        """
+        model = DDP(torch.nn.Linear(4, 2))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        run = halfscope.watch(model, optimizer, every=1)
+        for step in range(4):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4) * (rank + 1)).sum().backward()
+            if step == 2 and rank == 1:
+                with torch.no_grad():
+                    model.module.bias.view(torch.int32)[1] ^= 1
+            optimizer.step()
+        """,
+    )
+    first, second = (one.series("weights.checksum") for one in job.recorded)
+    assert [first[step] == second[step] for step in range(4)] == [True, True, False, False]
+    assert len(set(first.values())) == 4
+
+
 def test_shards_add_up_to_the_whole_and_no_collective_is_added(python: Preloaded, tmp_path: Path) -> None:
     """FSDP2 on two ranks: counts of the parts' sketches are those of the whole gradient, the root of the squares is
     its norm, and the watched training issues as many collectives as the unwatched one, with the same weights."""
