@@ -136,7 +136,7 @@ def _config(args: Any, model: Any) -> dict[str, Any]:
     """The Trainer's arguments, keys and tokens masked by itself, and the model's configuration."""
     from transformers import __version__
 
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     described = config.to_dict() if hasattr(config, "to_dict") else {}
     arguments = {name: value for name, value in args.to_sanitized_dict().items() if value is not None}
     return {"transformers": {"version": __version__, **arguments}, **({"model": described} if described else {})}

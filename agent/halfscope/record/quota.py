@@ -85,9 +85,7 @@ def _frames(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:
         found = segment.find_frame(data, frame.end)
 
 
-def _condensed(
-    frames: Iterator[tuple[int, bytes]], kinds: Kinds
-) -> Iterator[tuple[int, bytes]]:
+def _condensed(frames: Iterator[tuple[int, bytes]], kinds: Kinds) -> Iterator[tuple[int, bytes]]:
     """Runs of such records as one `Lost` each, merged with a `Lost` of the quota that is there already."""
     run: Lost | None = None
     for seq, payload in frames:

@@ -43,7 +43,9 @@ def assert_same(recorded: Recorded, seen: Sequence[Seen], *, start_step: int = 0
     steps = range(start_step, start_step + len(seen))
     assert recorded.steps() == list(steps)
     by_step = dict(zip(steps, seen, strict=True))
-    assert recorded.series("loss") == pytest.approx({s: sum(a.losses) / len(a.losses) for s, a in by_step.items()}, rel=1e-6, nan_ok=True)
+    assert recorded.series("loss") == pytest.approx(
+        {s: sum(a.losses) / len(a.losses) for s, a in by_step.items()}, rel=1e-6, nan_ok=True
+    )
     norms = recorded.series("grad.norm")
     assert norms == pytest.approx({s: a.norm for s, a in by_step.items()}, rel=1e-5, nan_ok=True)
     applied, total = {}, 0

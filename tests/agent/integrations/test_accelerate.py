@@ -42,13 +42,18 @@ def net() -> torch.nn.Module:
 
 def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(3)
-    found = [(torch.randn(4, 6, generator=generator), torch.randn(4, 2, generator=generator)) for _ in range(NUM_BATCHES)]
+    found = [
+        (torch.randn(4, 6, generator=generator), torch.randn(4, 2, generator=generator)) for _ in range(NUM_BATCHES)
+    ]
     found[NUM_BATCHES // 2][0].mul_(3e4)  # overflows FP16
     return found
 
 
 def loop(
-    accelerator: Accelerator, clipping: float | None, begin: Callable[..., Any] = lambda accelerator: None, fused: bool = False
+    accelerator: Accelerator,
+    clipping: float | None,
+    begin: Callable[..., Any] = lambda accelerator: None,
+    fused: bool = False,
 ) -> tuple[list[Seen], torch.nn.Module]:
     """A loop as Accelerate's own guide has it."""
     model = net()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,7 @@ class Net(LightningModule):
         scale = None if scaler is None else scaler.get_scale()
         divide_by = scale if scale is not None and self.settings.get("fused") else 1.0
         norm = norm_of(list(self.parameters())) / divide_by
-        applied = scaler is None or norm == norm and norm != float("inf")
+        applied = scaler is None or (norm == norm and norm != float("inf"))
         self.seen.append(Seen(self.losses, scale, norm, applied))
         self.losses = []
 
@@ -68,7 +67,9 @@ def trainer(precision: str = "fp32", **options: Any) -> Trainer:
     plugins: list[Any] = []
     if precision == "fp16":
         # Lightning makes BF16 of precision="16-mixed" on a CPU: this is what it does on a GPU.
-        plugins = [MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=2.0**20, growth_interval=3))]
+        plugins = [
+            MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=2.0**20, growth_interval=3))
+        ]
     elif precision == "bf16":
         options["precision"] = "bf16-mixed"
     return Trainer(

@@ -35,7 +35,10 @@ class Net(torch.nn.Module):
 
 def rows() -> list[dict[str, torch.Tensor]]:
     generator = torch.Generator().manual_seed(3)
-    found = [{"x": torch.randn(6, generator=generator), "labels": torch.randn(2, generator=generator)} for _ in range(NUM_ROWS)]
+    found = [
+        {"x": torch.randn(6, generator=generator), "labels": torch.randn(2, generator=generator)}
+        for _ in range(NUM_ROWS)
+    ]
     for row in found[NUM_ROWS // 2 : NUM_ROWS // 2 + BATCH]:
         row["x"].mul_(3e4)  # overflows FP16
     return found

@@ -44,6 +44,7 @@ def test_deleting_leaves_only_the_name(
     for one in (sender, other):
         store.alerts.put_silence(dataclasses.replace(MUTED, silence_id=one.run_id, run_id=one.run_id))
         episode = dataclasses.replace(FIRING, run_id=one.run_id)
+        assert store.ranks.save(one.run_id, 0, b"state", [], is_done=False, now_us=2) == 0
         assert store.alerts.save_evaluation(one.run_id, state=b"state", episodes=[episode], notices=[NOTICE], now_us=2)
         store.commit([one.batch(make_points([2], {0: [2]}), make_sketches(2, {0: make_cell([0.0])}))], now_us=2)
         assert store.frame_moments(one.run_id).n.tolist() == [[2], [1]]
