@@ -34,7 +34,7 @@ class Marks:
     time_us: Ints
     mark: Ints
     """Of skips and losses as in `EventMarks.skip_class`; of other kinds `GRAVE`, or 0 for mere information: of the
-    ends of streams for all that are no failures."""
+    ends of streams for all that are no failures. Of errors of reductions how large they are, in parts per million."""
 
 
 NO_MARKS = Marks(step=np.empty(0, np.int64), time_us=np.empty(0, np.int64), mark=np.empty(0, np.int64))
@@ -49,7 +49,13 @@ def mark_of(event: EventRow) -> int:
         return CAUGHT if event.attributes.get("caught") is True else 0
     if event.kind == "run_ended":
         return GRAVE if _is_failure(event) else 0
+    if event.kind == "comm_error":
+        return _parts_per_million(event.attributes.get("error"))
     return 0 if event.severity == "info" else GRAVE
+
+
+def _parts_per_million(share: object) -> int:
+    return round(1e6 * share) if isinstance(share, float) and 0 <= share < 1e6 else 0
 
 
 def _is_failure(end: EventRow) -> bool:

@@ -15,7 +15,7 @@ from halfscope_server.alerts.rule import Rule, Span
 from halfscope_server.alerts.sentences import sentence
 
 NAN, SCALE, UNDERFLOW = "NaN and Inf", "Loss scale", "Underflow"
-LOSS, SPEED, RUN = "Loss and gradients", "Speed", "The run"
+LOSS, SPEED, RUN, RANKS = "Loss and gradients", "Speed", "The run", "Many ranks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,7 @@ def _presets() -> Iterable[Preset]:
     yield from _scale()
     yield from _gradients()
     yield from _speed_and_run()
+    yield from _ranks()
 
 
 def _nonfinite() -> Iterable[Preset]:
@@ -281,4 +282,53 @@ def _speed_and_run() -> Iterable[Preset]:
         keep_firing=Span(steps=50),
         message="records were lost and cannot be delivered any more, at step {first_step}",
         reason="The picture has a gap: rules saw nothing of what lies in it.",
+    )
+
+
+def _ranks() -> Iterable[Preset]:
+    yield _preset(
+        RANKS,
+        "rank-disagreement",
+        "Ranks disagree",
+        metric="rank_disagreement",
+        threshold=0,
+        severity="critical",
+        keep_firing=Span(steps=50),
+        message="a rank parts from the others at step {first_step}; the page Ranks names it",
+        reason="Loss scale, skips, learning rate and weights are the same on all ranks of a healthy job. Where they"
+        " part, gradients of different scale are averaged, or the replicas drift apart, silently. Own losses are no"
+        " matter.",
+    )
+    yield _preset(
+        RANKS,
+        "rank-stuck",
+        "A rank is stuck",
+        metric="rank_stuck",
+        threshold=0,
+        message="the others wait for a rank that completes no step, told at step {step}; the page Ranks names it",
+        reason="Its agent is there, the others have begun the next step, and none comes to its end: they wait in a"
+        " collective. What is no longer than three times the longest pause before is not told.",
+    )
+    yield _preset(
+        RANKS,
+        "straggler",
+        "A rank holds the others up",
+        metric="straggler",
+        threshold=0,
+        severity="info",
+        keep_firing=Span(steps=200),
+        message="one rank computes for over 20% longer than the others since step {first_step}",
+        reason="The whole job is as slow as its slowest rank. Judged on busy times without what was waited for, over 50"
+        " steps, so a hiccup or a checkpoint raises nothing.",
+    )
+    yield _preset(
+        RANKS,
+        "comm-error",
+        "Reduction is inexact",
+        metric="comm_error",
+        threshold=0.018,
+        clear=0.009,
+        message="the reduced gradient is off by {value}",
+        reason="Above 1.8% practitioners report harm. Compressing to FP16 costs some 0.03%, to BF16 some 0.3%; more is"
+        " an overflow, an underflow or a hook that approximates, like PowerSGD.",
     )

@@ -74,6 +74,22 @@ KINDS: dict[str, Kind] = {
     "run_ended": Kind(title="Run ended", noun="end", role="info", mark="●"),
     "restarted": Kind(title="Restarted", noun="restart", role="info", mark="●"),
     "joined": Kind(title="Rank joined", noun="joined rank", role="info", mark="●"),
+    "rank_origin": Kind(
+        title="NaN or Inf on a rank", noun="origin on a rank", role="nonfinite", mark="✕", severity="warning"
+    ),
+    "comm_overflow": Kind(
+        title="Overflow in the reduction", noun="overflow of reductions", role="nonfinite", mark="✕", severity="warning"
+    ),
+    "comm_error": Kind(title="Error of the reduction", noun="change of a reduction's error", role="info", mark="◇"),
+    "comm_hook_unwatched": Kind(
+        title="Communication hook unwatched", noun="unwatched communication hook", role="info", mark="●"
+    ),
+    "rank_disagreement": Kind(
+        title="Ranks disagree", noun="disagreement of ranks", role="critical", mark="▲", severity="critical"
+    ),
+    "straggler": Kind(title="Straggler", noun="straggler", role="warning", mark="▲", severity="warning"),
+    "rank_stuck": Kind(title="Rank stuck", noun="stuck rank", role="warning", mark="▲", severity="warning"),
+    "ranks_missing": Kind(title="Ranks missing", noun="notice of missing ranks", role="info", mark="●"),
     "lost_contact": Kind(title="Lost contact", noun="lost contact", role="warning", mark="▲", severity="warning"),
     "contact_regained": Kind(title="Contact regained", noun="regained contact", role="info", mark="●"),
     "stalled": Kind(title="Training stalls", noun="stall", role="warning", mark="▲", severity="warning"),

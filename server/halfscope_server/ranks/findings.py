@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from halfscope_server.ranks.communication import BucketError
 from halfscope_server.ranks.straggling import BLOCK, Block, Slow
 from halfscope_server.ranks.types import Parting
 
@@ -50,6 +51,22 @@ def of_parting(parting: Parting) -> Finding:
 def of_overflow(attempt: int, step: int) -> Finding:
     """The sum was not finite, and all that went into it was."""
     return Finding(attempt=attempt, step=step, kind="comm_overflow", severity="warning", attributes={"in": "reduction"})
+
+
+def of_comm_error(error: BucketError, layer: str, tolerated: float) -> Finding:
+    """What a reduction gets wrong now, where that has changed by much."""
+    return Finding(
+        attempt=error.attempt,
+        step=error.step,
+        kind="comm_error",
+        severity="warning" if error.error > tolerated else "info",
+        attributes={
+            "error": error.error,
+            "bucket": error.bucket,
+            "worst_layer": layer,
+            "worst_error": error.worst_error,
+        },
+    )
 
 
 def of_straggler(attempt: int, slow: Slow, block: Block) -> Finding:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import numpy as np
 
+from halfscope_server.ranks.communication import bucket_errors
 from halfscope_server.ranks.facts import FACTS, STEP_COUNT, Fact, stage_of
 from halfscope_server.ranks.findings import Finding
 from halfscope_server.ranks.judge import Judge, Window
@@ -22,11 +23,15 @@ from halfscope_server.ranks.reading import PER_STEP, RankPoints, newest_streams,
 from halfscope_server.ranks.straggling import BLOCK, Block
 from halfscope_server.ranks.types import Agreement, Parting, Straggler
 from halfscope_server.store.store import Store
-from halfscope_server.store.types import SeriesRow, StreamRow
+from halfscope_server.store.types import SERVER_STREAM, SeriesRow, StreamRow
 
 MAX_CELLS = 1 << 20
 """Ranks times steps of one window: bounds what is in memory at once."""
 MAX_STEPS = 8192
+MAX_TOLD = 100_000
+LATE_STEPS = 16
+"""Slices of a step may come so much later than its row."""
+STEPS_AT_ONCE = 64
 MISSING = "ranks_missing"
 """The server's word that ranks sent nothing for long enough."""
 LABELS = {fact.series: fact for fact in FACTS}
@@ -112,7 +117,25 @@ class Followed:
         for window in self._windows(judge, members, series, limit):
             found += judge.advance(window)
             if time.thread_time() > until_s:
-                return found, judge.next_step > limit
+                return found, False
+        has_ended = all(member.has_ended for member in members.values())
+        told, is_whole = self._reductions(judge, limit if has_ended else limit - LATE_STEPS, until_s)
+        return found + told, is_whole
+
+    def _reductions(self, judge: Judge, last: int, until_s: float) -> tuple[list[Finding], bool]:
+        """The errors of reductions up to a step, one sampled step after the other."""
+        found: list[Finding] = []
+        names: dict[int, str] | None = None
+        while steps := self.store.slice_steps(
+            self.run_id, attempt=judge.attempt, after=judge.slices_to, upto=last, limit=STEPS_AT_ONCE
+        ):
+            if names is None:
+                names = {row.layer_id: row.name for row in self.store.layers(self.run_id)}
+            for step in steps:
+                slices = self.store.slices(self.run_id, first_step=step, last_step=step, attempt=judge.attempt)
+                found += judge.reduced(step, bucket_errors(slices, self.world_size), names)
+                if time.thread_time() > until_s:
+                    return found, False
         return found, True
 
     def _members(
@@ -188,6 +211,7 @@ class Followed:
             facts=facts,
             nonfinite=nonfinite,
             norms=norms,
+            compressed=self._compressed(judge.attempt, first, last) if norms else frozenset(),
             blocks=self._blocks(judge, series, counts_to, lowest, last),
         )
 
@@ -196,6 +220,12 @@ class Followed:
             self.run_id, row.series_id, rank=rank, attempt=attempt, first_step=first, last_step=last
         )
         return [RankPoints(step=points.step, value=points.value)] if points.step.size else []
+
+    def _compressed(self, attempt: int, first: int, last: int) -> frozenset[int]:
+        told = self.store.events(
+            self.run_id, kinds=("comm_overflow",), first_step=first, last_step=last, limit=MAX_TOLD
+        )
+        return frozenset(e.step for e in told if e.attempt == attempt and e.stream != SERVER_STREAM)
 
     def _blocks(
         self, judge: Judge, series: Sequence[SeriesRow], counts_to: Mapping[int, int], lowest: int, last: int

@@ -17,14 +17,19 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from halfscope_server.ranks.communication import TOLERATED, BucketError
 from halfscope_server.ranks.facts import FACTS, Fact
-from halfscope_server.ranks.findings import Finding, of_overflow, of_parting, of_straggler
+from halfscope_server.ranks.findings import Finding, of_comm_error, of_overflow, of_parting, of_straggler
 from halfscope_server.ranks.reading import RankPoints
 from halfscope_server.ranks.straggling import BLOCK, Block, Slow, slowest
 from halfscope_server.ranks.types import Agreement, Parting
 
 NUM_AGREED = 50
 """Steps in which ranks must agree again until what parts them is over; a flag that flickers is one finding."""
+LEAST_ERROR = 1e-3
+"""Of a reduction: below it changes are told to nobody."""
+CHANGED_BY = 2.0
+"""Times, since it was told last."""
 
 Ints = NDArray[np.int64]
 Key = str
@@ -50,6 +55,8 @@ class Window:
     """`grad.nonfinite_local`"""
     norms: Sequence[RankPoints] = ()
     """`grad.norm` of the lowest rank, of each optimizer."""
+    compressed: frozenset[int] = frozenset()
+    """Steps of which a rank told that the compression of a hook overflowed."""
     blocks: Sequence[Block] = ()
     """Whole blocks of busy times, the next ones."""
 
@@ -100,6 +107,10 @@ class Judge:
     first_nonfinite: dict[int, int] = field(default_factory=dict)
     last_bad: int = -1
     """The newest step whose reduced gradient was not finite."""
+    slices_to: int = -1
+    """The newest step whose slices were compared."""
+    told_error: float = 0.0
+    """The error of a reduction as it was told last."""
     counted_to: dict[int, int] = field(default_factory=dict)
     """Of each rank, up to which step it was counted."""
 
@@ -204,9 +215,23 @@ class Judge:
             begins = self.last_bad != step - 1
             self.last_bad = step
             own = [_at(window.nonfinite.get(rank), step) for rank, last in window.counts_to.items() if last >= step]
-            if begins and own and all(value == 0 for value in own):
+            if begins and step not in window.compressed and own and all(value == 0 for value in own):
                 found.append(of_overflow(self.attempt, step))
         return found
+
+    # ---- errors of reductions ------------------------------------------------------------------
+
+    def reduced(self, step: int, errors: Sequence[BucketError], names: Mapping[int, str]) -> list[Finding]:
+        """Take in the errors of a step, the next that has slices: told where the largest changed by much."""
+        self.slices_to = step
+        if not errors:
+            return []
+        worst = max(errors, key=lambda error: error.error)
+        now, before = max(worst.error, LEAST_ERROR), max(self.told_error, LEAST_ERROR)
+        if before / CHANGED_BY <= now <= before * CHANGED_BY:
+            return []
+        self.told_error = worst.error
+        return [of_comm_error(worst, names.get(worst.worst_layer_id, ""), TOLERATED)]
 
     # ---- stragglers ----------------------------------------------------------------------------
 

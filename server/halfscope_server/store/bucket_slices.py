@@ -93,17 +93,18 @@ def select(
     return [_unpacked(row) for row in connection.execute(statement)]
 
 
-def newest_steps(connection: sa.Connection, run_id: str, attempt: int, limit: int) -> list[int]:
-    """The last steps of an attempt of which there are slices, ascending."""
+def steps(
+    connection: sa.Connection, run_id: str, attempt: int, *, limit: int, after: int | None, upto: int | None
+) -> list[int]:
+    """Steps of an attempt of which there are slices, ascending: the first behind `after`, else the last."""
     at = bucket_slice.c
-    statement = (
-        sa.select(at.step)
-        .where(at.run_id == run_id, at.attempt == attempt)
-        .group_by(at.step)
-        .order_by(at.step.desc())
-        .limit(limit)
-    )
-    return sorted(connection.execute(statement).scalars())
+    statement = sa.select(at.step).where(at.run_id == run_id, at.attempt == attempt).group_by(at.step).limit(limit)
+    if upto is not None:
+        statement = statement.where(at.step <= upto)
+    if after is not None:
+        statement = statement.where(at.step > after)
+    ordered = statement.order_by(at.step if after is not None else at.step.desc())
+    return sorted(connection.execute(ordered).scalars())
 
 
 def _packed(record: Slices, layer_ids: Sequence[int]) -> bytes:

@@ -133,7 +133,7 @@ def _write(connection: sa.Connection, run_id: str, found: RankEvent, now_us: int
     state = _stream_of(connection, run_id, found.attempt, found.rank)
     if state is None:
         return False
-    row = events.of_server(
+    values = events.of_server(
         state,
         cursors.server_seq(connection, run_id, now_us=now_us),
         found.kind,
@@ -142,7 +142,7 @@ def _write(connection: sa.Connection, run_id: str, found: RankEvent, now_us: int
         severity=found.severity,
         attributes={**found.attributes, **({KEY: found.key} if found.key else {})},
     )
-    events.insert(connection, [row])
+    events.insert(connection, [values])
     return True
 
 

@@ -339,10 +339,17 @@ class Store:
                 connection, run_id, first_step=first_step, last_step=last_step, attempt=attempt, limit=limit
             )
 
-    def slice_steps(self, run_id: str, *, attempt: int, limit: int) -> list[int]:
-        """The last steps of an attempt of which there are slices, ascending."""
+    def slice_steps(
+        self, run_id: str, *, attempt: int, limit: int, after: int | None = None, upto: int | None = None
+    ) -> list[int]:
+        """Steps of an attempt of which there are slices, ascending.
+
+        Args:
+            after: the first ones behind this step are wanted; None: the last ones.
+            upto: the last step of interest.
+        """
         with self._reading() as connection:
-            return bucket_slices.newest_steps(connection, run_id, attempt, limit)
+            return bucket_slices.steps(connection, run_id, attempt, limit=limit, after=after, upto=upto)
 
     def count_frames(self, run_id: str, *, of: str = "grad") -> int:
         """How many sketched steps there are, over all attempts and ranks."""

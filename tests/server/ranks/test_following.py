@@ -170,14 +170,15 @@ def test_checksums_are_compared_at_steps_that_ranks_share(lite: Store, ranks_of:
 
 
 def test_a_step_not_finite_in_the_sum_alone_is_told_once(lite: Store, ranks_of: Callable[..., Any]) -> None:
-    """At step 10 every rank's own gradient was finite; at step 30 rank 1's was not."""
+    """At step 10 every rank's own gradient was finite; at step 30 rank 1's was not, at 40 a hook had rounded it up."""
     for rank, writer in enumerate(ranks_of(2)):
         own = np.zeros(50)
         own[30] = float(rank == 1)
         norm = np.ones(50)
-        norm[[10, 11, 30]] = np.inf
+        norm[[10, 11, 30, 40]] = np.inf
         writer.points("grad.nonfinite_local", range(50), own)
         if rank == 0:
+            writer.event("comm_overflow", 40, "warning", ["fc.weight"])
             writer.points("grad.norm", range(50), norm)
         write(writer, rank, {}, 0, 50)
     followed = Followed(run_id="run1", store=lite)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from halfscope_server.query.view import Views
 from halfscope_server.ranks.reports import Ranks
@@ -14,6 +15,7 @@ from halfscope_server.store.store import Store
 from halfscope_server.store.types import SERVER_STREAM, Applied, EventRow
 
 from tests.server.conftest import BEGAN_US
+from tests.server.ranks.conftest import slices
 from tests.server.ranks.test_following import write
 
 SECOND_US = 1_000_000
@@ -179,3 +181,26 @@ def test_the_service_judges_what_comes_without_being_asked(lite: Store, ranks_of
         assert [event.kind for event in written(lite)] == ["rank_disagreement"]
     finally:
         service.stop()
+
+
+def test_the_error_of_a_reduction_is_told_where_it_changes_by_much(
+    lite: Store, ranks_of: Callable[..., Any], clock: Clock
+) -> None:
+    """Rounding errors of FP32 are told to nobody; then every tenth is lost, and nothing more is told of that."""
+    rng = np.random.default_rng(3)
+    writers = ranks_of(2)
+    service = service_of(lite, clock)
+    local = rng.normal(size=(2, 100, 64)).astype(np.float32)
+    for rank, writer in enumerate(writers):
+        write(writer, rank, {}, 0, 1000)
+        for number, step in enumerate(range(0, 1000, 10)):
+            right = (local[0, number] + local[1, number]) / 2
+            writer.record(slices(step, local[rank, number], right if step < 500 else 0.9 * right))
+        writer.commit()
+    for _ in range(3):
+        clock.pass_s(3)
+        service.round()
+    (event,) = written(lite)
+    assert (event.kind, event.step, event.severity) == ("comm_error", 500, "warning")
+    assert event.attributes["error"] == pytest.approx(0.1, rel=1e-5)
+    assert event.attributes["worst_layer"] == "fc.weight"
