@@ -65,6 +65,8 @@ def structural_zeros(
         [F, L] as float64, at most `zeros`; NaN: unknown.
     """
     shape = np.shape(zeros)
+    if not np.size(zeros):
+        return np.zeros(shape)  # a run that has declared its layers and sketched none yet
     z, total, alive, floor = (np.reshape(a, (shape[0], -1)).T for a in (zeros, n, nonzero, near_floor))
     level = np.log2(np.nan_to_num(np.maximum(np.asarray(scale, np.float64), 2.0**-126), nan=1.0))
     flushed = (total > 0) & (z == total)

@@ -165,6 +165,16 @@ def test_a_layer_that_was_not_sketched_is_unknown_there() -> None:
     np.testing.assert_array_equal(baseline, [[5, np.nan], [5, 3]])
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (0, 0), (2, 0), (0,)])
+def test_of_nothing_there_is_nothing_to_say(shape: tuple[int, ...]) -> None:
+    """Layers without a frame yet, and frames without a layer, are no error."""
+    nothing = np.zeros(shape, np.int64)
+    found = structural_zeros(
+        zeros=nothing, n=nothing, nonzero=nothing, near_floor=nothing, scale=np.full((shape[0], 1), 65536.0)
+    )
+    assert found.shape == shape
+
+
 def test_layers_do_not_touch_each_other() -> None:
     """All layers at once give what each gives alone."""
     rng = np.random.default_rng(3)

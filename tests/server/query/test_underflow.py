@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from halfscope.wire.messages import Layer, Layers
 from halfscope_server.query import RunView, Views, Window, layer_tree, summarise, underflow_strip
 from halfscope_server.query.frames import run_frames
 from halfscope_server.query.health import judge
@@ -355,3 +356,24 @@ def test_a_bad_input_counts_where_the_step_was_bad_too(
     assert health.word == word
     (reason,) = [reason for reason in health.reasons if reason.startswith("the input held NaN or Inf in 1 step")]
     assert reason.endswith("the step itself was finite") == (word == "healthy")
+
+
+def test_an_fp16_run_that_has_declared_layers_and_sketched_none_has_no_underflow(
+    lite: Store, write_run: WriteRun
+) -> None:
+    """Between the declaration and the first sketch nothing is known, and nothing that asks fails."""
+    writer = write_run()
+    writer.points("loss", range(10), 1.0)
+    writer.facts(precision="FP16-AMP")
+    writer.record(Layers([Layer(0, "m.weight", [10], "float32", "")]))
+    writer.commit()
+    view = newest(lite)
+    found = found_in(view)
+    assert found.is_measured
+    assert found.lost.shape == found.known.shape == (0, 1)
+    assert worst_recent(view) is None
+    worst = worst_of_frames(view)
+    assert worst is not None
+    assert worst.share.shape == (0,)
+    assert default_layer(view) == "m.weight"
+    assert judge(view).word == "healthy"
