@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -69,7 +70,8 @@ class Comparison:
         return target
 
     def text(self) -> str:
-        """The verdict in lines, with its reasons, its limits, and what was not the same."""
+        """The verdict in lines, with its reasons, its limits, and what was not the same. Whatever runs are called, a
+        terminal shows it as it stands."""
         names = {member["run"]: f"{member['letter']} {member['name']}" for member in self.report["members"]}
         lines = [self.sentence]
         for verdict in self.report["verdicts"]:
@@ -84,14 +86,19 @@ class Comparison:
             for item in fairness["items"]
             if item["state"] == "different" and not item["is_intended"]
         ]
-        return "\n".join(lines)
+        return "\n".join(map(_printable, lines))
 
     def __repr__(self) -> str:
-        return f"<halfscope.Comparison of {', '.join(self.report['key'].split(','))}: {self.sentence}>"
+        return _printable(f"<halfscope.Comparison of {', '.join(self.report['key'].split(','))}: {self.sentence}>")
 
     def _repr_html_(self) -> str:
-        """For notebooks: a frame of its own, so that neither page's styles nor scripts reach the other."""
-        framed = html.escape(self.html, quote=True)
+        """For notebooks: a frame of its own, so that neither page's styles nor scripts reach the other. Where the
+        server has gone since, the verdict, which is here already, and why there is no more."""
+        try:
+            framed = html.escape(self.html, quote=True)
+        except CompareError as error:
+            text = html.escape(self.text())
+            return f"<pre>{text}</pre><p>The figures are missing: {html.escape(str(error))}.</p>"
         return (
             f'<iframe srcdoc="{framed}" title="{html.escape(self.sentence)}" width="100%" height="{FRAME_PX}"></iframe>'
         )
@@ -139,6 +146,13 @@ def identify(run: str, listed: Sequence[Mapping[str, Any]]) -> str:
     if found:
         raise CompareError(f"{len(found)} runs are called {run!r}: {', '.join(found[:5])}; give one of these ids")
     raise CompareError(f"there is no run {run!r} on the server; its page of runs lists those that are")
+
+
+def _printable(line: str) -> str:
+    """Control characters, line breaks and what turns the reading direction written out: a run's name may hold them."""
+    return "".join(
+        char if unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else ascii(char)[1:-1] for char in line
+    )
 
 
 def _get(endpoint: Endpoint, path: str, query: Mapping[str, str]) -> bytes:

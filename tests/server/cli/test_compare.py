@@ -12,6 +12,7 @@ from typing import Any
 import halfscope
 import pytest
 from halfscope.record.recorder import Recorder
+from halfscope.send.endpoint import resolve
 from halfscope.wire.messages import End, Start, StreamInfo
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -86,3 +87,24 @@ def test_what_cannot_be_compared_is_said_in_one_line(compared: Any, invoke: Comm
         assert done.stderr.count("\n") == 1
     with pytest.raises(halfscope.CompareError, match="2 runs are called"):
         halfscope.compare(["01jh00000000cmp", B])
+
+
+def test_names_reach_a_terminal_as_they_are_spelled(invoke: Command, server: Any, tmp_path: Path) -> None:
+    """No control sequence, line break or turn of the reading direction of a run's name is carried out; the server gone,
+    a notebook still shows the verdict."""
+    hostile = "one\x1b]0;title\x07\x1b[2J\nA: equal\u202egnorw\u2028<b>"
+    runs = ("01jh00000000cmph", "01jh00000000cmpi")
+    for run_id, name, factor in ((runs[0], "plain", 1.0), (runs[1], hostile, 1.5)):
+        journal(tmp_path / "journals", run_id, name=name, factor=factor)
+    assert invoke(server.home, "sync", str(tmp_path / "journals")).returncode == 0
+    told = invoke(server.home, "compare", *runs)
+    assert told.returncode == 0, told.stderr
+    assert all(char.isprintable() or char == "\n" for char in told.stdout)
+    assert not any(line.startswith("A: equal") for line in told.stdout.splitlines())
+    assert "\\x1b[2J\\nA: equal\\u202egnorw" in told.stdout
+    found = halfscope.compare(runs)
+    assert repr(found).isprintable()
+    shown = halfscope.Comparison(found.report, resolve("http://127.0.0.1:9"), {})._repr_html_()
+    assert "The figures are missing: no server answers at" in shown
+    assert html.escape(found.text()) in shown
+    assert "<b>" not in shown
