@@ -41,7 +41,7 @@ GROUPS: dict[str, list[list[str]]] = {
         ],
         [*PYTEST, "-p", "no:playwright", INTEGRATIONS],
     ],
-    "browser": [[*PYTEST, "-m", "browser", "tests/e2e"]],
+    "browser": [[*PYTEST, "tests/e2e"]],
     "types": [[str(BIN / "mypy")]],
     "web": [[NPM, "--prefix", "web", "run", "check"]],
 }
