@@ -259,7 +259,7 @@ def main() -> int:
     python: list[Step] = [
         ("torch (CPU build, about 190 MB, unless one is there)", lambda: once("torch", python_key, install_torch)),
         (
-            f"halfscope and its packages [{extras}] (about {110 if what == 'demo' else 550} MB from the package index)",
+            f"halfscope and its packages [{extras}] (about {110 if what == 'demo' else 580} MB from the package index)",
             lambda: once(f"packages-{what}", package_key, lambda: install_packages(extras)),
         ),
     ]
