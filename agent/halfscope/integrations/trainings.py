@@ -99,7 +99,7 @@ class Trainings:
 
     def end(self, outcome: str = "finished", error: BaseException | None = None) -> None:
         """The training is over."""
-        if self._own_run is not None:
+        if self.run is not None:
             self.before_end()
         run, self._own_run = self._own_run, None
         if run is not None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from halfscope.instrument.run import Run
 
 MAX_FRAMES = 16
-_SPEEDS = ("_runtime", "_per_second")
-"""Ends of the names of what the Trainer logs of its own speed."""
+_LEFT_OUT = ("_runtime", "_per_second", "total_flos")
+"""Ends of the names of what the Trainer logs of its own speed, and what its printer takes out before or behind us."""
 
 
 class HalfscopeCallback:
@@ -98,7 +98,7 @@ class HalfscopeCallback:
     def _tell_now(self, logs: Mapping[str, Any], control: Any) -> None:
         run = self._trainings.run
         if run is not None:
-            values = {_renamed(name): value for name, value in logs.items() if not name.endswith(_SPEEDS)}
+            values = {_renamed(name): value for name, value in logs.items() if not name.endswith(_LEFT_OUT)}
             try:
                 run.log({name: value for name, value in values.items() if not isinstance(value, str)})
             except StopTraining:

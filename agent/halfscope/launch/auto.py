@@ -37,7 +37,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from halfscope import config as configuration
 from halfscope.guard import Guard
-from halfscope.instrument import clipping, entry, forward
+from halfscope.instrument import clipping, entry, forward, names
 from halfscope.instrument import scaler as scaler_hooks
 from halfscope.instrument.forward import ForwardHook
 from halfscope.instrument.run import Run
@@ -341,29 +341,75 @@ class Launcher:
         # The newest first: where there is no scaler, an attempt ends at the first one's step, and what is made last
         # (a generator after its discriminator or the other way round, an optimizer inside another) steps last.
         ordered = dict(reversed(roots.names(optimizers).items()))
-        before = [sys.getrefcount(optimizer) for optimizer in optimizers]
-        run = entry.watch(
-            found[0] if len(found) == 1 else roots.names(found),
-            ordered,
-            roots.names(scalers),
-            **self._options,
-            name=self._name if not self.num_runs else f"{self._name}-{self.num_runs + 1}",
-            run_id=self._options.get("run_id") if not self.num_runs else configuration.new_run_id(),
-        )
-        inside.order_is_a_guess(run)
-        after = [sys.getrefcount(optimizer) for optimizer in optimizers]
-        self.num_runs += 1
-        training = _Training(
-            run=run,
-            optimizers=[weakref.ref(optimizer) for optimizer in optimizers],
-            own_references=[late - early for early, late in zip(before, after, strict=True)],
-            takes_turns=takes_turns,
-        )
+        model = found[0] if len(found) == 1 else roots.names(found)
+        training = self._watch(model, ordered, roots.names(scalers), {}, takes_turns=takes_turns)
+        inside.order_is_a_guess(training.run)
         if not takes_turns:
             for model in found:
                 if model is not called and len(found) > 1 and forward.takes_hooks(model):
                     training.waiting.append(_Late(self, training, model))
         return training
+
+    def _watch(
+        self,
+        model: Any,
+        optimizers: Mapping[str, torch.optim.Optimizer],
+        scalers: Any,
+        found: Mapping[str, Any],
+        *,
+        takes_turns: bool,
+    ) -> _Training:
+        before = [sys.getrefcount(optimizer) for optimizer in optimizers.values()]
+        run = entry.watch(
+            model,
+            optimizers,
+            scalers,
+            **{**found, **self._options},
+            name=self._name if not self.num_runs else f"{self._name}-{self.num_runs + 1}",
+            run_id=self._options.get("run_id") if not self.num_runs else configuration.new_run_id(),
+        )
+        after = [sys.getrefcount(optimizer) for optimizer in optimizers.values()]
+        self.num_runs += 1
+        return _Training(
+            run=run,
+            optimizers=[weakref.ref(optimizer) for optimizer in optimizers.values()],
+            own_references=[late - early for early, late in zip(before, after, strict=True)],
+            takes_turns=takes_turns,
+        )
+
+    # ---- for integrations ----------------------------------------------------------------------
+
+    def current(self) -> Run | None:
+        """The run that is on."""
+        return None if self._training is None else self._training.run
+
+    def begin(self, model: Any, optimizer: Any, scaler: Any = None, **found: Any) -> Run:
+        """A framework begins a training of these.
+
+        Args:
+            found: arguments of `watch` that the framework knows; those of the command line go before them.
+        """
+        self._beginning = True
+        try:
+            self._finish_now()
+            optimizers, scalers = names.name_optimizers(optimizer), names.name_scalers(scaler)
+            for each in optimizers.values():
+                self._settle(each)
+            for each in scalers.values():
+                self._served.add(each)
+                scaler_hooks.detach(each)  # from its herald
+            self._fresh = [ref for ref in self._fresh if (left := ref()) is not None and id(left) not in self._settled]
+            if self._fresh:
+                self._arm()
+            else:
+                self._disarm()
+            found = {name: value for name, value in found.items() if name not in ("name", "run_id")}
+            if self._too_many():
+                return entry.watch(model, optimizers, scalers, mode="disabled")
+            self._training = self._watch(model, optimizers, scalers, found, takes_turns=False)
+            return self._training.run
+        finally:
+            self._beginning = False
 
     def late(self, training: _Training, model: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """A model of a run is called for the first time."""

@@ -1,9 +1,10 @@
-"""Hearing of optimizers, scalers and compiled models as they are made.
+"""Hearing of optimizers, scalers, compiled models and frameworks' trainers as they are made.
 
-Replaces `__init__` of three base classes of torch by a wrapper that calls the original and then notes the new object.
-No method that does work is touched, so nothing can be bypassed by a subclass: each of them calls its base's `__init__`.
-Objects that are made without it (copied, unpickled) are met when they step. Must not import torch: the classes are
-wrapped when the program imports it, in its own time and after it has set what it wants to set.
+Replaces `__init__` of three base classes of torch, and of those that integrations name, by a wrapper that calls the
+original and then notes the new object. No method that does work is touched, so nothing can be bypassed by a subclass:
+each of them calls its base's `__init__`. Objects that are made without it (copied, unpickled) are met when they step.
+Must not import torch: the classes are wrapped when the program imports it, in its own time and after it has set what it
+wants to set.
 Invariant: after `uninstall` the classes are as torch made them.
 """
 
@@ -14,11 +15,12 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
-Kind = Literal["optimizer", "scaler", "compiled"]
+Kind = str
+"""`optimizer`, `scaler`, `compiled`, or the id of an integration."""
 
 _CLASSES: dict[str, tuple[str, Kind]] = {
     "torch.optim.optimizer": ("Optimizer", "optimizer"),
@@ -35,14 +37,19 @@ def classes() -> list[type]:
 class Births:
     """Calls `made(kind, object)` for each new one; `made` must not raise."""
 
-    def __init__(self, made: Callable[[Kind, Any], None]) -> None:
+    def __init__(self, made: Callable[[Kind, Any], None], more: Mapping[str, tuple[str, Kind]] | None = None) -> None:
+        """
+        Args:
+            more: further classes: a module's name to the class in it and what its objects are.
+        """
         self._made = made
+        self._classes = {**_CLASSES, **(more or {})}
         self._originals: dict[type, Any] = {}
-        self._finder = _AfterImport(dict.fromkeys(_CLASSES, self._wrap))
+        self._finder = _AfterImport(dict.fromkeys(self._classes, self._wrap))
 
     def install(self) -> None:
         """From now on; modules that are imported already at once."""
-        for name in _CLASSES:
+        for name in self._classes:
             module = sys.modules.get(name)
             if module is not None:
                 self._wrap(module)
@@ -57,7 +64,7 @@ class Births:
         self._originals.clear()
 
     def _wrap(self, module: ModuleType) -> None:
-        class_name, kind = _CLASSES[module.__name__]
+        class_name, kind = self._classes[module.__name__]
         owner = getattr(module, class_name, None)
         if owner is None or owner in self._originals:
             return

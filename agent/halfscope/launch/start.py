@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from halfscope import integrations
 from halfscope.guard import Guard
 from halfscope.launch.births import Births, Kind
 
@@ -36,7 +37,11 @@ class AutoWatch:
         """
         self._options, self._default_name = options, default_name
         self._guard = Guard(lambda probe, error: None)
-        self._births = Births(self._guard.wrap("halfscope run", self._made, keep=True))
+        self._integrations = self._guard.wrap("integrations", integrations.found)() or {}
+        framework_classes = {
+            module: (name, each.id) for each in self._integrations.values() for module, name in each.made.items()
+        }
+        self._births = Births(self._guard.wrap("halfscope run", self._made, keep=True), framework_classes)
         self._launcher: Launcher | None = None
         self._pid = os.getpid()
 
@@ -60,7 +65,10 @@ class AutoWatch:
             from halfscope.launch.auto import Launcher
 
             self._launcher = Launcher(self._options, self._default_name)
-        self._launcher.made(kind, item)
+        if kind in self._integrations:
+            self._integrations[kind].adopt(item, self._launcher)
+        else:
+            self._launcher.made(kind, item)
 
     def _say_if_nothing(self) -> None:
         launcher = self._launcher

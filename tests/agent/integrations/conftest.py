@@ -1,62 +1,34 @@
-"""Real frameworks on a CPU, and what an independent look at each of their steps finds."""
+"""Real frameworks, imported by the first test that needs one: not while tests are collected, in every worker."""
 
 from __future__ import annotations
 
-import math
-import sys
+import gc
+import importlib
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
+from halfscope.launch.start import AutoWatch
 
 from tests.agent.instrument.conftest import Recorded, read_journal
 
-# Frameworks warn of their own and of torch's deprecations when they are imported; that is theirs.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import lightning.pytorch  # noqa: F401  # before any test is timed or counts warnings
 
+@pytest.fixture(scope="module")
+def framework() -> Iterator[Callable[[str], ModuleType]]:
+    """Imports a module of tests/helpers/frameworks."""
 
-@dataclass
-class Seen:
-    """One attempt, read by the training itself."""
+    def load(name: str) -> ModuleType:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of deprecations of torch's that are the frameworks' to mend
+            module = importlib.import_module(f"tests.helpers.frameworks.{name}")
+        gc.freeze()  # Accelerate collects garbage at each training: not all that was imported, every time
+        return module
 
-    losses: list[float] = field(default_factory=list)
-    """Of its micro-batches, raw."""
-    scale: float | None = None
-    norm: float = math.nan
-    """Unscaled, before clipping, in float64."""
-    applied: bool = True
-
-
-def norm_of(parameters: Sequence[torch.Tensor]) -> float:
-    """The gradients' norm, recomputed element by element in float64."""
-    grads = [p.grad.double().flatten() for p in parameters if p.grad is not None]
-    return float(torch.cat(grads).norm())
-
-
-def assert_same(recorded: Recorded, seen: Sequence[Seen], *, start_step: int = 0) -> None:
-    """Scale, skip, applied steps, loss and norm of every step are what the training saw."""
-    steps = range(start_step, start_step + len(seen))
-    assert recorded.steps() == list(steps)
-    by_step = dict(zip(steps, seen, strict=True))
-    assert recorded.series("loss") == pytest.approx(
-        {s: sum(a.losses) / len(a.losses) for s, a in by_step.items()}, rel=1e-6, nan_ok=True
-    )
-    norms = recorded.series("grad.norm")
-    assert norms == pytest.approx({s: a.norm for s, a in by_step.items()}, rel=1e-5, nan_ok=True)
-    applied, total = {}, 0
-    for step, attempt in by_step.items():
-        total += attempt.applied
-        applied[step] = float(total)
-    assert recorded.series("opt.steps") == applied
-    scales = {s: a.scale for s, a in by_step.items() if a.scale is not None}
-    assert recorded.series("amp.scale") == scales
-    skips = {s: float(not a.applied) for s, a in by_step.items() if a.scale is not None}
-    assert recorded.series("amp.skipped") == skips
+    yield load
+    gc.unfreeze()
 
 
 @pytest.fixture
@@ -68,10 +40,19 @@ def journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "journals"
 
 
-def only(directory: Path) -> Recorded:
-    """The one run that was written."""
-    (recorded,) = read_journal(directory)
-    return recorded
+@pytest.fixture
+def read(journals: Path) -> Callable[[], list[Recorded]]:
+    """Every run that was written, oldest first."""
+    return lambda: read_journal(journals)
+
+
+@pytest.fixture
+def launched(journals: Path) -> Iterator[AutoWatch]:
+    """`halfscope run` within the test's own process."""
+    watch = AutoWatch({}, "program")
+    watch.start()
+    yield watch
+    watch.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +62,3 @@ def one_thread() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     torch.set_num_threads(before)
-
-
-assert "lightning.pytorch" in sys.modules

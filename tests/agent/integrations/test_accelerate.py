@@ -3,105 +3,156 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import halfscope
 import pytest
 import torch
-from accelerate import Accelerator
-from halfscope.integrations.accelerate import watch
+from halfscope.integrations.accelerate import HalfscopeTracker, leave, watch
+from halfscope.launch.start import AutoWatch
 
-from tests.agent.integrations.conftest import Seen, assert_same, norm_of, only
+from tests.agent.instrument.conftest import Recorded
+from tests.helpers.frameworks.seen import assert_same
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-NUM_BATCHES = 10
+Read = Callable[[], list[Recorded]]
 
 
-def accelerator_for(precision: str, **options: Any) -> Accelerator:
-    """With FP16 as on a GPU: on a CPU `mixed_precision="fp16"` alone quietly trains in FP32."""
-    made = Accelerator(mixed_precision={"fp32": "no"}.get(precision, precision), cpu=True, **options)
-    if precision == "fp16":
-        made.native_amp, made.scaler = True, torch.amp.GradScaler("cpu", init_scale=2.0**18, growth_interval=3)
-    return made
+@pytest.fixture(scope="module")
+def acc(framework: Callable[[str], Any]) -> Any:
+    return framework("accelerate_loops")
 
 
-@pytest.fixture(autouse=True)
-def fresh_state() -> None:
-    from accelerate.state import AcceleratorState, GradientState
-
-    AcceleratorState._reset_state(True)
-    GradientState._reset_state()
-
-
-def net() -> torch.nn.Module:
-    torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
-
-
-def batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(3)
-    found = [
-        (torch.randn(4, 6, generator=generator), torch.randn(4, 2, generator=generator)) for _ in range(NUM_BATCHES)
-    ]
-    found[NUM_BATCHES // 2][0].mul_(3e4)  # overflows FP16
-    return found
-
-
-def loop(
-    accelerator: Accelerator,
-    clipping: float | None,
-    begin: Callable[..., Any] = lambda accelerator: None,
-    fused: bool = False,
-) -> tuple[list[Seen], torch.nn.Module]:
-    """A loop as Accelerate's own guide has it."""
-    model = net()
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-2, fused=fused)
-    loader = torch.utils.data.DataLoader(batches(), batch_size=None)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    begin(accelerator)
-    seen: list[Seen] = []
-    losses: list[float] = []
-    for inputs, targets in loader:
-        with accelerator.accumulate(model):
-            loss = (model(inputs).float() - targets).pow(2).mean()
-            losses.append(float(loss))
-            scale = None if accelerator.scaler is None else accelerator.scaler.get_scale()
-            accelerator.backward(loss)
-            if accelerator.sync_gradients:
-                norm = norm_of(list(model.parameters())) / (scale or 1.0)
-                seen.append(Seen(losses, scale, norm, scale is None or norm < float("inf")))
-                losses = []
-                if clipping is not None:
-                    accelerator.clip_grad_norm_(model.parameters(), clipping)
-            optimizer.step()
-            optimizer.zero_grad()
-    accelerator.end_training()
-    return seen, model
+def weights(module: torch.nn.Module) -> list[Any]:
+    return [parameter.tolist() for parameter in module.parameters()]
 
 
 @pytest.mark.parametrize(
     ("precision", "accumulation", "clipping"), list(itertools.product(["fp32", "fp16", "bf16"], [1, 4], [None, 0.5]))
 )
 def test_every_step_is_what_the_loop_sees(
-    precision: str, accumulation: int, clipping: float | None, journals: Path
+    acc: Any, precision: str, accumulation: int, clipping: float | None, read: Read
 ) -> None:
     """Scale, skip, applied steps, loss and norm of each step; weights bit for bit those of a loop without us."""
-    seen, plain = loop(accelerator_for(precision, gradient_accumulation_steps=accumulation), clipping)
-    _, watched = loop(accelerator_for(precision, gradient_accumulation_steps=accumulation), clipping, watch)
-    assert [p.tolist() for p in plain.parameters()] == [p.tolist() for p in watched.parameters()]
-    assert len(seen) == -(-NUM_BATCHES // accumulation)
+    options = {"gradient_accumulation_steps": accumulation}
+    seen, plain = acc.loop(acc.accelerator_for(precision, **options), clipping)
+    _, watched = acc.loop(acc.accelerator_for(precision, **options), clipping, watch)
+    assert weights(plain) == weights(watched)
+    assert len(seen) == -(-acc.NUM_BATCHES // accumulation)
     if precision == "fp16":
         assert {each.applied for each in seen} == {True, False}
-    recorded = only(journals)
+    (recorded,) = read()
     assert_same(recorded, seen)
     assert recorded.end is not None
     assert recorded.end.outcome == "finished"
     assert recorded.facts["precision"] == {"fp32": "FP32", "fp16": "FP16-AMP", "bf16": "BF16-AMP"}[precision]
     if precision == "fp16":
-        skips = recorded.series("amp.skipped")
-        assert recorded.series("accelerate/skipped") == skips
+        assert recorded.series("accelerate/skipped") == recorded.series("amp.skipped")
     if clipping is not None:
         norms = recorded.series("grad.norm")
         assert recorded.series("accelerate/grad_norm") == pytest.approx(norms, rel=1e-6, nan_ok=True)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_halfscope_run_gives_the_same_record(acc: Any, precision: str, read: Read, launched: AutoWatch) -> None:
+    """A loop without a line of ours: the same values in the same series as with `watch`."""
+    acc.loop(acc.accelerator_for(precision, gradient_accumulation_steps=4), 0.5)
+    launched.stop()
+    seen, _ = acc.loop(acc.accelerator_for(precision, gradient_accumulation_steps=4), 0.5, watch)
+    by_itself, by_watch = read()
+    assert_same(by_itself, seen)
+    assert by_itself.names() == by_watch.names()
+    assert by_itself.facts["weights"] == by_watch.facts["weights"]
+    for name in ("lr", "accelerate/skipped", "accelerate/grad_norm", "samples", "input.mean"):
+        assert by_itself.series(name) == pytest.approx(by_watch.series(name), nan_ok=True), name
+
+
+@pytest.mark.parametrize("clipping", [None, 0.5])
+def test_fused_optimizers_skips_are_ours_alone(acc: Any, clipping: float | None, read: Read) -> None:
+    """Accelerate takes every call of a fused optimizer's step for an update; ours tells which were withheld."""
+    seen, _ = acc.loop(acc.accelerator_for("fp16"), clipping, watch, fused=True)
+    (recorded,) = read()
+    assert_same(recorded, seen)
+    assert set(recorded.series("amp.skipped").values()) == {0.0, 1.0}
+    assert set(recorded.series("accelerate/skipped").values()) == {0.0}
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_what_is_logged_to_trackers_comes_at_its_step(acc: Any, given: bool, read: Read) -> None:
+    """`accelerator.log` and the configuration of `init_trackers`, with a tracker of ours named or not."""
+    accelerator = acc.accelerator_for("fp32", **({"log_with": HalfscopeTracker()} if given else {}))
+    model = acc.net()
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 1e-3))
+    accelerator.init_trackers("digits", config={"width": 8})
+    run = watch(accelerator, project="digits")
+    for step, (inputs, _) in enumerate(acc.batches()[:4]):
+        accelerator.backward(model(inputs).pow(2).mean())
+        optimizer.step()
+        optimizer.zero_grad()
+        accelerator.log({"accuracy": 0.5 + step, "loss": 7.0, "phase": "train"}, step=step)
+    assert accelerator.get_tracker("halfscope", unwrap=True) is run
+    accelerator.end_training()
+    (recorded,) = read()
+    assert recorded.series("accuracy") == {0: 0.5, 1: 1.5, 2: 2.5, 3: 3.5}
+    assert set(recorded.series("accelerate/loss").values()) == {7.0}
+    assert 7.0 not in recorded.series("loss").values()
+    assert recorded.start is not None
+    assert recorded.start.config.get("width") == (8 if given else None)
+    assert recorded.end is not None
+    assert recorded.end.outcome == "finished"
+
+
+def test_fp16_that_accelerate_leaves_out_on_a_cpu_is_told_as_fp32(acc: Any, read: Read) -> None:
+    """`mixed_precision="fp16"` on a CPU trains in FP32 without a word: the run says FP32."""
+    acc.accelerator_for("fp32")  # resets the state that all Accelerators of a process share
+    accelerator = acc.Accelerator(mixed_precision="no", cpu=True)
+    accelerator.state._mixed_precision = "fp16"
+    acc.loop(accelerator, None, watch)
+    (recorded,) = read()
+    assert recorded.facts["precision"] == "FP32"
+    assert recorded.start is not None
+    assert recorded.start.config["accelerate"]["mixed_precision"] == "fp16"
+
+
+def test_watching_needs_what_was_prepared(acc: Any) -> None:
+    """Before `prepare` there is nothing to watch, and the message says what to do."""
+    with pytest.raises(ValueError, match="prepared no model or no optimizer; expected watch"):
+        watch(acc.accelerator_for("fp32"))
+
+
+def test_stop_training_comes_out_of_backward(acc: Any, read: Read) -> None:
+    """`StopTraining` of an alert's callback ends the program's own loop."""
+
+    def stop(alert: Any) -> None:
+        raise halfscope.StopTraining
+
+    accelerator = acc.accelerator_for("fp32")
+    model = acc.net()
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 1e-3))
+    watch(accelerator).on_alert(stop)
+
+    def train() -> None:
+        for _ in range(10):
+            accelerator.backward(model(torch.ones(4, 6)).sum() * float("nan"))
+            optimizer.step()
+
+    with pytest.raises(halfscope.StopTraining):
+        train()
+    accelerator.end_training()
+
+
+def test_an_accelerator_gets_its_class_back(acc: Any, journals: Any) -> None:
+    """Followed, it is still an Accelerator that can be pickled; left, it is the plain one again."""
+    accelerator = acc.accelerator_for("fp32")
+    model = acc.net()
+    accelerator.prepare(model, torch.optim.SGD(model.parameters(), 1e-3))
+    with watch(accelerator):
+        assert isinstance(accelerator, acc.Accelerator)
+        assert type(accelerator) is not acc.Accelerator
+        assert accelerator.__reduce_ex__(2)[1][0] is acc.Accelerator
+    leave(accelerator)
+    assert type(accelerator) is acc.Accelerator
+    assert pickle.loads(pickle.dumps(HalfscopeTracker())).tracker is None

@@ -2,104 +2,286 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from halfscope.integrations.lightning import HalfscopeCallback
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.plugins import MixedPrecision
+from halfscope.launch.start import AutoWatch
 
-from tests.agent.integrations.conftest import Seen, assert_same, norm_of, only
+from tests.agent.instrument.conftest import Recorded
+from tests.helpers.frameworks.seen import assert_same
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # Lightning warns of few workers, small data and what else
-]
+# Lightning warns of few workers, small data and what else.
+pytestmark = pytest.mark.filterwarnings("ignore")
 
-NUM_BATCHES = 10
-
-
-def batches(num: int = NUM_BATCHES, size: int = 4) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(3)
-    found = [(torch.randn(size, 6, generator=generator), torch.randn(size, 2, generator=generator)) for _ in range(num)]
-    found[num // 2][0].mul_(3e4)  # overflows FP16
-    return found
+Read = Callable[[], list[Recorded]]
 
 
-class Net(LightningModule):
-    """A small regression that keeps what it sees of each of its steps."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__()
-        torch.manual_seed(1)
-        self.net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
-        self.save_hyperparameters()
-        self.settings = settings
-        self.seen: list[Seen] = []
-        self.losses: list[float] = []
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        inputs, targets = batch
-        loss = (self.net(inputs).float() - targets).pow(2).mean()
-        self.losses.append(float(loss.detach()))
-        self.log("fit/loss", loss)
-        return loss
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(self.parameters(), 1e-2, **self.settings)
-
-    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
-        scale = None if scaler is None else scaler.get_scale()
-        divide_by = scale if scale is not None and self.settings.get("fused") else 1.0
-        norm = norm_of(list(self.parameters())) / divide_by
-        applied = scaler is None or (norm == norm and norm != float("inf"))
-        self.seen.append(Seen(self.losses, scale, norm, applied))
-        self.losses = []
-
-    def train_dataloader(self) -> Any:
-        return torch.utils.data.DataLoader(batches(), batch_size=None)
+@pytest.fixture(scope="module")
+def lit(framework: Callable[[str], Any]) -> Any:
+    return framework("lightning_trainings")
 
 
-def trainer(precision: str = "fp32", **options: Any) -> Trainer:
-    plugins: list[Any] = []
-    if precision == "fp16":
-        # Lightning makes BF16 of precision="16-mixed" on a CPU: this is what it does on a GPU.
-        plugins = [
-            MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=2.0**20, growth_interval=3))
-        ]
-    elif precision == "bf16":
-        options["precision"] = "bf16-mixed"
-    return Trainer(
-        accelerator="cpu", plugins=plugins, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, max_epochs=options.pop("max_epochs", 1), **options,
-    )  # fmt: skip
+def weights(module: torch.nn.Module) -> list[Any]:
+    return [parameter.tolist() for parameter in module.parameters()]
 
 
 @pytest.mark.parametrize(
     ("precision", "accumulation", "clipping"), list(itertools.product(["fp32", "fp16", "bf16"], [1, 4], [None, 0.5]))
 )
 def test_every_step_is_what_the_training_sees(
-    precision: str, accumulation: int, clipping: float | None, journals: Path
+    lit: Any, precision: str, accumulation: int, clipping: float | None, read: Read
 ) -> None:
     """Scale, skip, applied steps, loss and norm of each step; weights bit for bit those of a training without us."""
     options = {"accumulate_grad_batches": accumulation, "gradient_clip_val": clipping}
-    plain = Net()
-    trainer(precision, **options).fit(plain)
-    watched = Net()
-    trainer(precision, callbacks=[HalfscopeCallback()], **options).fit(watched)
-    assert [p.tolist() for p in plain.parameters()] == [p.tolist() for p in watched.parameters()]
-    recorded = only(journals)
-    assert len(plain.seen) == -(-NUM_BATCHES // accumulation)
+    plain, watched = lit.Net(), lit.Net()
+    lit.trainer(precision, **options).fit(plain)
+    lit.trainer(precision, callbacks=[HalfscopeCallback()], **options).fit(watched)
+    assert weights(plain) == weights(watched)
+    assert len(plain.seen) == -(-lit.NUM_BATCHES // accumulation)
     if precision == "fp16":
         assert {seen.applied for seen in plain.seen} == {True, False}
+    (recorded,) = read()
     assert_same(recorded, plain.seen)
     assert recorded.end is not None
     assert recorded.end.outcome == "finished"
     assert recorded.facts["precision"] == {"fp32": "FP32", "fp16": "FP16-AMP", "bf16": "BF16-AMP"}[precision]
+    assert recorded.series("samples")[0] == 4.0 * accumulation
     if clipping is not None:
         clipped = recorded.series("grad.norm_clipped")
         assert clipped
         assert all(norm <= clipping * 1.001 for norm in clipped.values())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_halfscope_run_gives_the_same_record(lit: Any, precision: str, read: Read, launched: AutoWatch) -> None:
+    """A program without a line of ours: the same values in the same series as with the callback."""
+    options = {"accumulate_grad_batches": 4, "gradient_clip_val": 0.5}
+    lit.trainer(precision, **options).fit(lit.Net())
+    launched.stop()
+    net = lit.Net()
+    lit.trainer(precision, callbacks=[HalfscopeCallback(name="program")], **options).fit(net)
+    by_itself, by_callback = read()
+    assert_same(by_itself, net.seen)
+    assert by_itself.names() == by_callback.names()
+    assert by_itself.facts["weights"] == by_callback.facts["weights"]
+    assert by_itself.start is not None
+    assert by_callback.start is not None
+    assert (by_itself.start.name, by_itself.start.config) == (by_callback.start.name, by_callback.start.config)
+    for name in ("fit/loss", "lr", "grad.norm_clipped", "samples"):
+        assert by_itself.series(name) == by_callback.series(name), name
+
+
+def test_a_callback_of_the_programs_own_is_left_alone(lit: Any, read: Read, launched: AutoWatch) -> None:
+    """Under `halfscope run` too: one run, with its own name."""
+    lit.trainer(callbacks=[HalfscopeCallback(name="mine")]).fit(lit.Net())
+    (recorded,) = read()
+    assert recorded.start is not None
+    assert recorded.start.name == "mine"
+
+
+@pytest.mark.parametrize("by_itself", [False, True])
+def test_each_fit_of_a_sweep_is_a_run(lit: Any, by_itself: bool, read: Read, launched: AutoWatch) -> None:
+    """Fits one after the other, in one process: each is a run that begins at step 0 and has its own settings."""
+    if not by_itself:
+        launched.stop()
+    callback = HalfscopeCallback(name="program")
+    nets = [lit.Net(weight_decay=0.01 * number) for number in range(3)]
+    for net in nets:
+        lit.trainer(callbacks=[] if by_itself else [callback]).fit(net)
+    launched.stop()
+    found = read()
+    assert [recorded.start and recorded.start.name for recorded in found] == ["program", "program-2", "program-3"]
+    assert [recorded.start and recorded.start.config["weight_decay"] for recorded in found] == [0.0, 0.01, 0.02]
+    for recorded, net in zip(found, nets, strict=True):
+        assert_same(recorded, net.seen)
+        assert recorded.end is not None
+        assert recorded.end.outcome == "finished"
+
+
+def test_a_resumed_fit_goes_on_at_its_step(lit: Any, read: Read, tmp_path: Path) -> None:
+    """Behind a checkpoint steps are counted on, skipped ones included."""
+    first = lit.trainer("fp16", callbacks=[HalfscopeCallback()])
+    first.fit(lit.Net())
+    first.save_checkpoint(tmp_path / "one.ckpt")
+    net = lit.Net()
+    trainer = lit.trainer("fp16", callbacks=[HalfscopeCallback()], max_epochs=2)
+    trainer.fit(net, ckpt_path=tmp_path / "one.ckpt", weights_only=False)
+    before, after = read()
+    assert before.steps()[-1] == lit.NUM_BATCHES - 1
+    assert_same(after, net.seen, start_step=lit.NUM_BATCHES)
+
+
+def test_validation_metrics_come_at_their_step(lit: Any, read: Read) -> None:
+    """Evaluation takes part in no step; what it logs stands at the newest one; the check before training nowhere."""
+
+    class Validated(lit.Net):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("val/loss", self.net(batch[0]).pow(2).mean())
+
+        def val_dataloader(self) -> Any:
+            return torch.utils.data.DataLoader(lit.batches(2), batch_size=None)
+
+    net = Validated()
+    lit.trainer(callbacks=[HalfscopeCallback()], val_check_interval=5, log_every_n_steps=3).fit(net)
+    (recorded,) = read()
+    assert_same(recorded, net.seen)
+    assert list(recorded.series("val/loss")) == [4, 9]
+    losses = recorded.series("loss")
+    logged = recorded.series("fit/loss")
+    assert set(logged) >= {2, 5, 8}
+    assert logged == pytest.approx({step: losses[step] for step in logged})
+
+
+def test_fused_optimizers_are_read_scaled_and_skip_truly(lit: Any, read: Read) -> None:
+    """Lightning does not unscale for them, and their step is called on a skip: norm and skip are right all the same."""
+    net = lit.Net(fused=True)
+    lit.trainer("fp16", callbacks=[HalfscopeCallback()]).fit(net)
+    assert {seen.applied for seen in net.seen} == {True, False}
+    (recorded,) = read()
+    assert_same(recorded, net.seen)
+
+
+def test_what_lightning_refuses_ends_the_run(lit: Any, read: Read) -> None:
+    """Clipping with a fused optimizer under a scaler: Lightning's own error, and a run that ended by it."""
+    with pytest.raises(RuntimeError, match="does not allow for gradient clipping"):
+        lit.trainer("fp16", callbacks=[HalfscopeCallback()], gradient_clip_val=0.5).fit(lit.Net(fused=True))
+    (recorded,) = read()
+    assert recorded.end is not None
+    assert (recorded.end.outcome, recorded.end.error_type) == ("exception", "RuntimeError")
+
+
+def test_sixteen_mixed_on_a_cpu_is_told_as_what_it_is(lit: Any, read: Read) -> None:
+    """Lightning trains in BF16 where it was asked for FP16 on a CPU: the run says BF16."""
+    trainer = lit.Trainer(
+        accelerator="cpu", precision="16-mixed", max_steps=2, logger=False, callbacks=[HalfscopeCallback()],
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    trainer.fit(lit.Net())
+    (recorded,) = read()
+    assert recorded.facts["precision"] == "BF16-AMP"
+    assert not recorded.series("amp.scale")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_several_optimizers_by_hand(lit: Any, precision: str, read: Read) -> None:
+    """Manual optimization: both optimizers' norms, and a loss for each step; with a scaler Lightning updates it behind
+    each optimizer, so that each of these is an attempt."""
+    norms: dict[str, list[float]] = {"SGD": [], "Adam": []}
+
+    class Two(lit.Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.net[0].parameters(), 1e-3), torch.optim.Adam(self.net[2].parameters(), 1e-3)
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            for optimizer in self.optimizers():
+                loss = self.net(batch[0] * 1e-2).float().pow(2).mean()
+                optimizer.zero_grad()
+                self.manual_backward(loss)
+                scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+                parameters = [p for group in optimizer.param_groups for p in group["params"]]
+                norm = lit.norm_of(parameters) / (1.0 if scaler is None else scaler.get_scale())
+                norms[type(optimizer.optimizer).__name__].append(norm)
+                self.losses.append(float(loss.detach()))
+                optimizer.step()
+
+        def on_before_optimizer_step(self, optimizer: Any) -> None:
+            pass
+
+    net = Two()
+    lit.trainer(precision, callbacks=[HalfscopeCallback()]).fit(net)
+    (recorded,) = read()
+    for name, expected in norms.items():
+        found = recorded.series("grad.norm", optimizer=name)
+        assert list(found.values()) == pytest.approx(expected, rel=1e-5, nan_ok=True)
+    pairs = [net.losses[at] + net.losses[at + 1] for at in range(0, len(net.losses), 2)]
+    expected_losses = pairs if precision == "fp32" else net.losses
+    assert list(recorded.series("loss").values()) == pytest.approx(expected_losses, rel=1e-6)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_compiled_network(lit: Any, in_place: bool, read: Read) -> None:
+    """Every step of a network that is compiled, in place or wrapped, under the plain names."""
+    net = lit.Net()
+    if in_place:
+        net.net.compile(backend="eager")
+    else:
+        net.net = torch.compile(net.net, backend="eager")
+    lit.trainer(callbacks=[HalfscopeCallback()], max_steps=4).fit(net)
+    (recorded,) = read()
+    assert_same(recorded, net.seen)
+    assert recorded.facts["parameters"]["names"][0] == "net.0.weight"
+    assert recorded.facts["compiled"] is True
+
+
+def test_stop_training_stops_lightning(lit: Any, read: Read) -> None:
+    """`StopTraining` of an alert's callback ends the fit as Lightning ends one, without an error."""
+    import halfscope
+
+    class Stopping(HalfscopeCallback):
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            super().on_train_start(trainer, pl_module)
+            assert self.run is not None
+            self.run.on_alert(self._stop)
+
+        @staticmethod
+        def _stop(alert: Any) -> None:
+            raise halfscope.StopTraining
+
+    class Bad(lit.Net):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            loss = super().training_step(batch, batch_idx)
+            return loss * float("nan") if batch_idx == 3 else loss
+
+    lit.trainer(callbacks=[Stopping()]).fit(Bad())
+    (recorded,) = read()
+    assert recorded.steps() == [0, 1, 2, 3]
+    assert recorded.end is not None
+    assert recorded.end.outcome == "finished"
+
+
+def test_callbacks_can_be_copied_and_pickled(lit: Any, journals: Path) -> None:
+    """As Lightning does for processes that it starts: a copy has the options and no run."""
+    callback = HalfscopeCallback(name="copied", tags=["a"])
+    for copied in (copy.deepcopy(callback), pickle.loads(pickle.dumps(callback))):
+        assert isinstance(copied, sys.modules["lightning.pytorch"].Callback)
+        assert copied._trainings.options == {"name": "copied", "tags": ["a"]}
+        assert copied.run is None
+
+
+def test_pytorch_lightning_by_its_other_name(lit: Any, read: Read) -> None:
+    """A callback is one of the package whose Trainer it is given to."""
+    import pytorch_lightning
+
+    class Other(pytorch_lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Linear(6, 2)
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            return self.net(batch[0]).pow(2).mean()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 1e-3)
+
+        def train_dataloader(self) -> Any:
+            return torch.utils.data.DataLoader(lit.batches(3), batch_size=None)
+
+    pytorch_lightning.Trainer(
+        accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=HalfscopeCallback(),
+    ).fit(Other())  # fmt: skip
+    (recorded,) = read()
+    assert recorded.steps() == [0, 1, 2]
+    assert len(recorded.series("loss")) == 3

@@ -2,118 +2,206 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import halfscope
 import pytest
 import torch
 from halfscope.integrations.transformers import HalfscopeCallback
-from transformers import Trainer, TrainingArguments
+from halfscope.launch.start import AutoWatch
 
-from tests.agent.integrations.conftest import Seen, assert_same, norm_of, only
+from tests.agent.instrument.conftest import Recorded
+from tests.helpers.frameworks.seen import assert_same
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # the Trainer warns of pinned memory, small data and what else
+# The Trainer warns of pinned memory, small data and what else.
+pytestmark = pytest.mark.filterwarnings("ignore")
 
-NUM_ROWS, BATCH = 40, 4
-
-
-class Net(torch.nn.Module):
-    """A small regression with the signature that the Trainer expects."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(1)
-        self.net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
-
-    def forward(self, x: torch.Tensor, labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        logits = self.net(x)
-        if labels is None:
-            return {"logits": logits}
-        return {"loss": (logits.float() - labels).pow(2).mean(), "logits": logits}
+Read = Callable[[], list[Recorded]]
 
 
-def rows() -> list[dict[str, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(3)
-    found = [
-        {"x": torch.randn(6, generator=generator), "labels": torch.randn(2, generator=generator)}
-        for _ in range(NUM_ROWS)
-    ]
-    for row in found[NUM_ROWS // 2 : NUM_ROWS // 2 + BATCH]:
-        row["x"].mul_(3e4)  # overflows FP16
-    return found
+@pytest.fixture(scope="module")
+def hf(framework: Callable[[str], Any]) -> Any:
+    return framework("trainer_trainings")
 
 
-class Reading(Trainer):
-    """Keeps what it sees of each of its steps; makes FP16 real on a CPU, where Accelerate quietly trains in FP32."""
-
-    def __init__(self, *args: Any, fused: bool = False, **kwargs: Any) -> None:
-        self.seen: list[Seen] = []
-        self.open: Seen | None = None
-        self.fused = fused
-        super().__init__(*args, **kwargs)
-
-    def create_accelerator_and_postprocess(self) -> None:
-        super().create_accelerator_and_postprocess()
-        if self.args.fp16:
-            self.accelerator.native_amp = True
-            self.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**18, growth_interval=3)
-
-    def create_optimizer(self, *args: Any) -> torch.optim.Optimizer:
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-2, fused=self.fused)
-        return self.optimizer
-
-    def _get_train_sampler(self, *args: Any) -> None:
-        return None  # in order
-
-    def training_step(self, model: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        scaler = self.accelerator.scaler
-        scale = None if scaler is None else scaler.get_scale()
-        loss = super().training_step(model, *args, **kwargs)
-        if self.open is None:
-            self.open = Seen([0.0], scale)
-        self.open.losses[0] += float(loss)
-        self.open.norm = norm_of(list(model.parameters())) / (scale or 1.0)
-        self.open.applied = scaler is None or self.open.norm < float("inf")
-        if self.accelerator.sync_gradients:
-            self.seen.append(self.open)
-            self.open = None
-        return loss
-
-
-def train(folder: Path, precision: str = "fp32", callbacks: Any = None, fused: bool = False, **options: Any) -> Reading:
-    arguments = TrainingArguments(
-        output_dir=str(folder), per_device_train_batch_size=BATCH, num_train_epochs=1, use_cpu=True, report_to=[],
-        disable_tqdm=True, fp16=precision == "fp16", bf16=precision == "bf16", save_strategy=options.pop("save", "no"),
-        logging_steps=options.pop("logging_steps", 2), **options,
-    )  # fmt: skip
-    return Reading(Net(), arguments, train_dataset=rows(), eval_dataset=rows()[:8], callbacks=callbacks, fused=fused)
+def weights(module: torch.nn.Module) -> list[Any]:
+    return [parameter.tolist() for parameter in module.parameters()]
 
 
 @pytest.mark.parametrize(
     ("precision", "accumulation", "clipping"), list(itertools.product(["fp32", "fp16", "bf16"], [1, 4], [0.0, 0.5]))
 )
 def test_every_step_is_what_the_training_sees(
-    precision: str, accumulation: int, clipping: float, journals: Path, tmp_path: Path
+    hf: Any, precision: str, accumulation: int, clipping: float, read: Read, tmp_path: Path
 ) -> None:
     """Scale, skip, applied steps, loss and norm of each step; weights bit for bit those of a training without us."""
     options = {"gradient_accumulation_steps": accumulation, "max_grad_norm": clipping}
-    plain = train(tmp_path, precision, **options)
+    plain = hf.trainer(tmp_path, precision, **options)
     plain.train()
-    watched = train(tmp_path, precision, [HalfscopeCallback()], **options)
+    watched = hf.trainer(tmp_path, precision, [HalfscopeCallback()], **options)
     watched.train()
-    assert [p.tolist() for p in plain.model.parameters()] == [p.tolist() for p in watched.model.parameters()]
-    recorded = only(journals)
-    assert len(plain.seen) == -(-NUM_ROWS // BATCH // accumulation)
+    assert weights(plain.model) == weights(watched.model)
+    assert len(plain.seen) == -(-hf.NUM_ROWS // hf.BATCH // accumulation)
     if precision == "fp16":
         assert {seen.applied for seen in plain.seen} == {True, False}
+    (recorded,) = read()
     assert_same(recorded, plain.seen)
     assert recorded.end is not None
     assert recorded.end.outcome == "finished"
     assert recorded.facts["precision"] == {"fp32": "FP32", "fp16": "FP16-AMP", "bf16": "BF16-AMP"}[precision]
-    theirs = recorded.series("train/grad_norm")
+    theirs, ours = recorded.series("train/grad_norm"), recorded.series("grad.norm")
     assert list(theirs) == [step for step in recorded.steps() if step % 2]
-    ours = recorded.series("grad.norm")
     assert theirs == pytest.approx({step: ours[step] for step in theirs}, rel=1e-5, nan_ok=True)
     if precision == "fp16":
         assert recorded.series("accelerate/skipped") == recorded.series("amp.skipped")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_halfscope_run_gives_the_same_record(
+    hf: Any, precision: str, read: Read, launched: AutoWatch, tmp_path: Path
+) -> None:
+    """A program without a line of ours: the same values in the same series as with the callback."""
+    options = {"gradient_accumulation_steps": 2, "max_grad_norm": 0.5}
+    hf.trainer(tmp_path, precision, **options).train()
+    launched.stop()
+    trainer = hf.trainer(tmp_path, precision, [HalfscopeCallback(name="program")], **options)
+    trainer.train()
+    by_itself, by_callback = read()
+    assert_same(by_itself, trainer.seen)
+    assert by_itself.names() == by_callback.names()
+    assert by_itself.facts["weights"] == by_callback.facts["weights"]
+    assert by_itself.start is not None
+    assert by_callback.start is not None
+    assert (by_itself.start.name, by_itself.start.config) == (by_callback.start.name, by_callback.start.config)
+    for name in ("train/loss", "train/epoch", "lr", "accelerate/grad_norm", "samples"):
+        assert by_itself.series(name) == pytest.approx(by_callback.series(name), nan_ok=True), name
+
+
+def test_a_callback_of_the_programs_own_is_left_alone(hf: Any, read: Read, launched: AutoWatch, tmp_path: Path) -> None:
+    """Under `halfscope run` too, even where it is added later: one run, with its own name."""
+    trainer = hf.trainer(tmp_path)
+    trainer.add_callback(HalfscopeCallback(name="mine"))
+    trainer.train()
+    (recorded,) = read()
+    assert recorded.start is not None
+    assert recorded.start.name == "mine"
+    assert_same(recorded, trainer.seen)
+
+
+def test_the_raw_loss_is_shown_where_the_log_replaces_it(hf: Any, read: Read, tmp_path: Path) -> None:
+    """The Trainer logs an average in place of a loss that is NaN; ours is NaN at that step."""
+
+    class Bad(hf.Net):
+        calls = 0
+
+        def forward(self, x: Any, labels: Any = None) -> Any:
+            found = super().forward(x, labels)
+            self.calls += 1
+            return {**found, "loss": found["loss"] * float("nan")} if self.calls == 3 else found
+
+    trainer = hf.trainer(tmp_path, "fp16", [HalfscopeCallback()], model=Bad())
+    trainer.train()
+    (recorded,) = read()
+    assert_same(recorded, trainer.seen)
+    losses, logged = recorded.series("loss"), recorded.series("train/loss")
+    assert losses[2] != losses[2]
+    assert all(loss == loss for loss in logged.values())
+
+
+def test_fused_optimizers_skips_are_ours_alone(hf: Any, read: Read, tmp_path: Path) -> None:
+    """Accelerate calls no step of a fused optimizer skipped: its own series says 0, ours tells what was withheld."""
+    trainer = hf.trainer(tmp_path, "fp16", [HalfscopeCallback()], fused=True, max_grad_norm=0.5)
+    trainer.train()
+    (recorded,) = read()
+    assert_same(recorded, trainer.seen)
+    assert set(recorded.series("amp.skipped").values()) == {0.0, 1.0}
+    assert set(recorded.series("accelerate/skipped").values()) == {0.0}
+
+
+def test_evaluation_comes_at_its_step(hf: Any, read: Read, tmp_path: Path) -> None:
+    """Evaluation takes part in no step; its metrics stand at the newest one, without the speeds of it."""
+    trainer = hf.trainer(tmp_path, "fp32", [HalfscopeCallback()], eval_strategy="steps", eval_steps=4)
+    trainer.train()
+    (recorded,) = read()
+    assert_same(recorded, trainer.seen)
+    assert list(recorded.series("eval/loss"))[:2] == [3, 7]
+    assert not {name for name in recorded.names() if name.endswith(("runtime", "per_second"))}
+
+
+def test_each_training_of_a_sweep_is_a_run(hf: Any, read: Read, launched: AutoWatch, tmp_path: Path) -> None:
+    """Trainings one after the other under `halfscope run`, one that fails among them."""
+
+    class Broken(hf.Net):
+        def forward(self, x: Any, labels: Any = None) -> Any:
+            raise RuntimeError("out of luck")
+
+    hf.trainer(tmp_path).train()
+    with pytest.raises(RuntimeError, match="out of luck"):
+        hf.trainer(tmp_path, model=Broken()).train()
+    last = hf.trainer(tmp_path)
+    last.train()
+    launched.stop()
+    found = read()
+    assert [recorded.start and recorded.start.name for recorded in found] == ["program", "program-2", "program-3"]
+    assert [len(recorded.steps()) for recorded in found] == [10, 0, 10]
+    assert_same(found[2], last.seen)
+
+
+def test_a_resumed_training_goes_on_at_its_step(hf: Any, read: Read, tmp_path: Path) -> None:
+    """Behind a checkpoint steps are counted on."""
+    hf.trainer(tmp_path, "fp32", [HalfscopeCallback()], save="steps", save_steps=5, max_steps=5).train()
+    trainer = hf.trainer(tmp_path, "fp32", [HalfscopeCallback()])
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
+    before, after = read()
+    assert before.steps() == list(range(5))
+    assert len(trainer.seen) == 5
+    assert after.steps() == list(range(5, 10))
+    assert after.series("loss") == pytest.approx({at + 5: seen.losses[0] for at, seen in enumerate(trainer.seen)})
+
+
+def test_stop_training_stops_the_trainer(hf: Any, read: Read, tmp_path: Path) -> None:
+    """`StopTraining` of an alert's callback ends the training as the Trainer ends one, without an error."""
+
+    class Stopping(HalfscopeCallback):
+        def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+            super().on_train_begin(*args, **kwargs)
+            assert self.run is not None
+            self.run.on_alert(self._stop)
+
+        @staticmethod
+        def _stop(alert: Any) -> None:
+            raise halfscope.StopTraining
+
+    class Bad(hf.Net):
+        def forward(self, x: Any, labels: Any = None) -> Any:
+            found = super().forward(x, labels)
+            return {**found, "loss": found["loss"] * float("nan")}
+
+    hf.trainer(tmp_path, "fp32", [Stopping()], model=Bad()).train()
+    (recorded,) = read()
+    assert 1 <= len(recorded.steps()) <= 2
+    assert recorded.end is not None
+    assert recorded.end.outcome == "finished"
+
+
+def test_secrets_of_the_arguments_stay_here(hf: Any, read: Read, tmp_path: Path) -> None:
+    """The configuration is the Trainer's own sanitised one: no token in it."""
+    hf.trainer(tmp_path, "fp32", [HalfscopeCallback(config={"mine": 1})], max_steps=1, hub_token="hf_abcdef").train()
+    (recorded,) = read()
+    assert recorded.start is not None
+    assert recorded.start.config["mine"] == 1
+    assert recorded.start.config["transformers"]["per_device_train_batch_size"] == hf.BATCH
+    assert "hf_abcdef" not in str(recorded.start.config)
+
+
+def test_callbacks_can_be_copied_and_pickled(hf: Any, journals: Path) -> None:
+    """A copy has the options and no run."""
+    callback = HalfscopeCallback(name="copied")
+    for copied in (copy.deepcopy(callback), pickle.loads(pickle.dumps(callback))):
+        assert isinstance(copied, hf.TrainerCallback)
+        assert copied._trainings.options == {"name": "copied"}

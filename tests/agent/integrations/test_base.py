@@ -1,0 +1,88 @@
+"""How integrations are found, and what they say where their framework is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from halfscope import integrations
+from halfscope.integrations import base, trainings
+
+FRAMEWORKS = {"lightning", "pytorch_lightning", "transformers", "accelerate", "torch"}
+ALL = list(integrations.found().values())
+
+
+def loaded(statement: str) -> set[str]:
+    """Top-level packages that a statement brings into a fresh process."""
+    program = f"import sys\n{statement}\nprint(*{{name.split('.')[0] for name in sys.modules}}, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    return set(done.stdout.split())
+
+
+def test_importing_halfscope_and_finding_integrations_loads_no_framework() -> None:
+    """Nor torch: `halfscope run` finds them before the program has set anything up."""
+    assert not FRAMEWORKS & loaded("import halfscope")
+    files = [path.stem for path in Path(base.__file__).parent.glob("*.py") if path.stem != "__init__"]
+    imports = "\n".join(f"import halfscope.integrations.{name}" for name in files)
+    assert not FRAMEWORKS & loaded(f"{imports}\nfrom halfscope.integrations import found\nassert found()")
+
+
+def test_loading_one_would_be_noticed() -> None:
+    """The check above can fail."""
+    assert "accelerate" in loaded("from halfscope.integrations.accelerate import HalfscopeTracker\nHalfscopeTracker()")
+
+
+def test_files_of_the_folder_are_found_by_their_name() -> None:
+    """Each file with an `INTEGRATION` is one, under the file's name."""
+    folder = Path(base.__file__).parent
+    files = {path.stem for path in folder.glob("*.py") if "\nINTEGRATION = " in path.read_text("utf-8")}
+    assert {"lightning", "transformers", "accelerate"} <= files
+    assert {each.id for each in ALL} == files
+
+
+def test_entry_points_of_other_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind ours; an id that is there already is refused."""
+    other = base.Integration(id="other", title="Other", packages={"other": "1"}, made={}, adopt=lambda made, by: None)
+
+    class Point:
+        def __init__(self, item: Any) -> None:
+            self.load = lambda: item
+
+    points = [Point(other)]
+    monkeypatch.setattr(base.metadata, "entry_points", lambda group: points if group == base.ENTRY_POINTS else [])
+    assert list(integrations.found().values())[-1] is other
+    points.append(Point(other))
+    with pytest.raises(ValueError, match="'other' is there twice"):
+        integrations.found()
+
+
+@pytest.mark.parametrize("integration", ALL, ids=lambda each: each.id)
+def test_a_missing_framework_is_told_with_the_line_that_installs_it(
+    integration: base.Integration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was seen, the lowest version that was tested, and the command."""
+
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(base.metadata, "version", missing)
+    first, lowest = next(iter(integration.packages.items()))
+    with pytest.raises(integrations.NotAvailable, match=rf"saw no package .*pip install '{first}>={lowest}'"):
+        integration.require()
+    monkeypatch.setattr(base.metadata, "version", lambda name: "0.0.1")
+    with pytest.raises(integrations.NotAvailable, match=rf"saw {first} 0.0.1.*expected at least {lowest}"):
+        integration.require()
+    monkeypatch.setattr(base.metadata, "version", lambda name: f"{lowest}+cu130")
+    integration.require()
+
+
+def test_callbacks_refuse_wrong_options_at_once() -> None:
+    """When they are made, not when a training begins."""
+    with pytest.raises(ValueError, match="mode is 'of'"):
+        trainings.Trainings({"mode": "of"})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nmae'"):
+        trainings.Trainings({"nmae": "a"})  # type: ignore[typeddict-unknown-key]

@@ -1,0 +1,45 @@
+"""What an independent look at each step of a training finds, and holding a record to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from tests.agent.instrument.conftest import Recorded
+
+
+@dataclass
+class Seen:
+    """One attempt, read by the training itself."""
+
+    losses: list[float] = field(default_factory=list)
+    """Of its micro-batches, raw; the step's is their mean."""
+    scale: float | None = None
+    norm: float = math.nan
+    """Unscaled, before clipping, in float64."""
+    applied: bool = True
+
+
+def norm_of(parameters: Sequence[torch.Tensor]) -> float:
+    """The gradients' norm, recomputed element by element in float64."""
+    grads = [p.grad.double().flatten() for p in parameters if p.grad is not None]
+    return float(torch.cat(grads).norm())
+
+
+def assert_same(recorded: Recorded, seen: Sequence[Seen], *, start_step: int = 0) -> None:
+    """Scale, skip, applied steps, loss and norm of every step are what the training saw."""
+    by_step = dict(enumerate(seen, start_step))
+    assert recorded.steps() == list(by_step)
+    losses = {step: sum(each.losses) / len(each.losses) for step, each in by_step.items()}
+    assert recorded.series("loss") == pytest.approx(losses, rel=1e-6, nan_ok=True)
+    norms = {step: each.norm for step, each in by_step.items()}
+    assert recorded.series("grad.norm") == pytest.approx(norms, rel=1e-5, nan_ok=True)
+    num_applied = {step: float(sum(each.applied for each in seen[: at + 1])) for at, step in enumerate(by_step)}
+    assert recorded.series("opt.steps") == num_applied
+    scaled = {step: each for step, each in by_step.items() if each.scale is not None}
+    assert recorded.series("amp.scale") == {step: each.scale for step, each in scaled.items()}
+    assert recorded.series("amp.skipped") == {step: float(not each.applied) for step, each in scaled.items()}
