@@ -14,7 +14,7 @@ from halfscope.integrations.accelerate import HalfscopeTracker, leave, watch
 from halfscope.launch.start import AutoWatch
 
 from tests.agent.instrument.conftest import Recorded
-from tests.helpers.frameworks.seen import assert_same
+from tests.helpers.frameworks.seen import assert_same, program_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -156,3 +156,15 @@ def test_an_accelerator_gets_its_class_back(acc: Any, journals: Any) -> None:
     leave(accelerator)
     assert type(accelerator) is acc.Accelerator
     assert pickle.loads(pickle.dumps(HalfscopeTracker())).tracker is None
+
+
+def test_the_page_runs_as_it_stands(acc: Any, read: Read) -> None:
+    """The program of docs/accelerate.md trains and is watched to its end."""
+    exec(program_of("accelerate"), {"__name__": "__main__"})
+    (recorded,) = read()
+    assert len(recorded.steps()) >= 8
+    assert recorded.series("loss").keys() == set(recorded.steps())
+    assert recorded.end is not None
+    assert recorded.end.outcome == "finished"
+    assert recorded.start is not None
+    assert recorded.start.project == "digits"

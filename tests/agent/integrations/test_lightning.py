@@ -16,7 +16,7 @@ from halfscope.integrations.lightning import HalfscopeCallback
 from halfscope.launch.start import AutoWatch
 
 from tests.agent.instrument.conftest import Recorded
-from tests.helpers.frameworks.seen import assert_same
+from tests.helpers.frameworks.seen import assert_same, program_of
 
 # Lightning warns of few workers, small data and what else.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -285,3 +285,15 @@ def test_pytorch_lightning_by_its_other_name(lit: Any, read: Read) -> None:
     (recorded,) = read()
     assert recorded.steps() == [0, 1, 2]
     assert len(recorded.series("loss")) == 3
+
+
+def test_the_page_runs_as_it_stands(lit: Any, read: Read) -> None:
+    """The program of docs/lightning.md trains and is watched to its end."""
+    exec(program_of("lightning"), {"__name__": "__main__"})
+    (recorded,) = read()
+    assert len(recorded.steps()) >= 8
+    assert recorded.series("loss").keys() == set(recorded.steps())
+    assert recorded.end is not None
+    assert recorded.end.outcome == "finished"
+    assert recorded.start is not None
+    assert recorded.start.project == "digits"

@@ -16,7 +16,7 @@ from halfscope.integrations.transformers import HalfscopeCallback
 from halfscope.launch.start import AutoWatch
 
 from tests.agent.instrument.conftest import Recorded
-from tests.helpers.frameworks.seen import assert_same
+from tests.helpers.frameworks.seen import assert_same, program_of
 
 # The Trainer warns of pinned memory, small data and what else.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -205,3 +205,15 @@ def test_callbacks_can_be_copied_and_pickled(hf: Any, journals: Path) -> None:
     for copied in (copy.deepcopy(callback), pickle.loads(pickle.dumps(callback))):
         assert isinstance(copied, hf.TrainerCallback)
         assert copied._trainings.options == {"name": "copied"}
+
+
+def test_the_page_runs_as_it_stands(hf: Any, read: Read) -> None:
+    """The program of docs/transformers.md trains and is watched to its end."""
+    exec(program_of("transformers"), {"__name__": "__main__"})
+    (recorded,) = read()
+    assert len(recorded.steps()) >= 8
+    assert recorded.series("loss").keys() == set(recorded.steps())
+    assert recorded.end is not None
+    assert recorded.end.outcome == "finished"
+    assert recorded.start is not None
+    assert recorded.start.project == "digits"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 import torch
@@ -43,3 +45,12 @@ def assert_same(recorded: Recorded, seen: Sequence[Seen], *, start_step: int = 0
     scaled = {step: each for step, each in by_step.items() if each.scale is not None}
     assert recorded.series("amp.scale") == {step: each.scale for step, each in scaled.items()}
     assert recorded.series("amp.skipped") == {step: float(not each.applied) for step, each in scaled.items()}
+
+
+def program_of(page: str) -> str:
+    """The one program on a page of docs/; of at most ten lines but for imports and blank ones, as the pages promise."""
+    docs = Path(__file__).parents[3] / "docs"
+    (program,) = re.findall(r"```python\n(.*?)```", (docs / f"{page}.md").read_text("utf-8"), re.DOTALL)
+    lines = [line for line in program.splitlines() if line and not line.startswith(("import ", "from "))]
+    assert len(lines) <= 10
+    return str(program)
