@@ -152,7 +152,7 @@ def _adopt(trainer: Any, launching: Launching) -> None:
 INTEGRATION = Integration(
     id="transformers",
     title="Transformers",
-    packages={"transformers": "4.46.0"},
+    packages={"transformers": "4.51.3"},
     made={"transformers.trainer": "Trainer"},
     adopt=_adopt,
 )
