@@ -40,13 +40,13 @@ run.finish()
 
 
 @pytest.fixture(scope="module")
-def two_ranks(server: Any, python: Preloaded, tmp_path_factory: pytest.TempPathFactory) -> str:
+def two_ranks(busy_server: Any, python: Preloaded, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The id of a run of two ranks that this server has."""
     folder = tmp_path_factory.mktemp("two_ranks")
     job = train(python, folder, TRAINING)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HALFSCOPE_")}
-    environment = {**kept, "HALFSCOPE_TOKEN": server.token}
-    sent = python.run(["-m", "halfscope", "sync", str(job.journals), "--server", server.url], env=environment)
+    environment = {**kept, "HALFSCOPE_TOKEN": busy_server.token}
+    sent = python.run(["-m", "halfscope", "sync", str(job.journals), "--server", busy_server.url], env=environment)
     assert sent.returncode == 0, sent.stderr
     return run_of(job.journals)
 
@@ -57,9 +57,11 @@ def run_of(journals: Path) -> str:
     return run
 
 
-def test_the_page_names_the_rank_and_the_layers_in_which_it_began(server: Any, two_ranks: str, open_page: Open) -> None:
+def test_the_page_names_the_rank_and_the_layers_in_which_it_began(
+    busy_server: Any, two_ranks: str, open_page: Open
+) -> None:
     """Both ranks skip, for the sum is not finite on either; one of them started it, and only that one is named."""
-    page = open_page(server, f"/runs/{two_ranks}/ranks")
+    page = open_page(busy_server, f"/runs/{two_ranks}/ranks")
     expect(page.get_by_test_id("rank-table").get_by_role("row")).to_have_count(3)
     origins = page.get_by_test_id("origins").get_by_role("listitem")
     expect(origins).to_have_count(len(OVERFLOWING))
@@ -76,9 +78,11 @@ def test_the_page_names_the_rank_and_the_layers_in_which_it_began(server: Any, t
     expect(chart.locator(".main-svg").first).to_be_visible()
 
 
-def test_a_rank_is_looked_at_by_keyboard_and_the_address_keeps_it(server: Any, two_ranks: str, open_page: Open) -> None:
+def test_a_rank_is_looked_at_by_keyboard_and_the_address_keeps_it(
+    busy_server: Any, two_ranks: str, open_page: Open
+) -> None:
     """Its lines stand against the band of the others; Escape leads back to all."""
-    page = open_page(server, f"/runs/{two_ranks}/ranks")
+    page = open_page(busy_server, f"/runs/{two_ranks}/ranks")
     table = page.get_by_test_id("rank-table")
     expect(table.get_by_role("row")).to_have_count(3)
     page.keyboard.press("j")
@@ -100,10 +104,10 @@ def test_a_run_of_one_process_has_no_such_page(server: Any, open_page: Open) -> 
 
 
 def test_the_page_is_accessible_and_fits_a_phone(
-    server: Any, two_ranks: str, open_page: Open, check_axe: Callable[[Page], None]
+    busy_server: Any, two_ranks: str, open_page: Open, check_axe: Callable[[Page], None]
 ) -> None:
     """axe finds nothing, wide and narrow, with all ranks and with one; nothing scrolls sideways."""
-    page = open_page(server, f"/runs/{two_ranks}/ranks")
+    page = open_page(busy_server, f"/runs/{two_ranks}/ranks")
     expect(page.get_by_test_id("origins")).to_be_visible()
     check_axe(page)
     page.set_viewport_size({"width": 390, "height": 844})
