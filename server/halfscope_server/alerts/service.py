@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -28,6 +27,7 @@ from halfscope_server.alerts.validation import InvalidRule, parse
 from halfscope_server.errors import Unavailable
 from halfscope_server.query.summary import now_us as wall_clock_us
 from halfscope_server.store.episodes import Evaluation
+from halfscope_server.store.leading import Leader
 from halfscope_server.store.pulses import Pulse
 from halfscope_server.store.store import Store
 from halfscope_server.store.types import Applied, EpisodeRow, NoticeRow, RuleRow
@@ -49,8 +49,6 @@ CHECKPOINT_S = 5.0
 """How far behind the page may be that shows how an open episode goes on."""
 QUIET_CHECKPOINT_S = 30.0
 """How much is evaluated again after a crash, at most: with the same result, so that only reading it costs anything."""
-LEASE_S = 15.0
-"""After a server that evaluated has died, another goes on when this is over; it asks every third of it."""
 RETRY_S = 2.0
 """After the database did not answer."""
 REST_S = 60.0
@@ -114,15 +112,13 @@ class AlertService:
         self._on_episodes, self._on_notices = on_episodes, on_notices
         self._baseline, self._base_url, self._clock_us = baseline, base_url, clock_us
         self._stalls = Stalls(least_s=stall_s, started_us=clock_us())
-        self._me = secrets.token_hex(8)
         self._inbox = Inbox()
         self._thread = threading.Thread(target=self._work, name="halfscope-alerts", daemon=True)
         self._metrics = AlertMetrics()
         self._rules: list[tuple[RuleRow, Rule]] = []
         self._rule_versions: list[tuple[str, int]] = []
         self._followed: dict[str, Followed] = {}
-        self._leads = False
-        self._lease_until_us = 0
+        self._leader = Leader(store, LEASE)
         self._look_at_us = 0
         self._unfinished_at_us = 0
         """0: nothing is known yet of what is in the store."""
@@ -163,7 +159,7 @@ class AlertService:
             overflows=self._inbox.num_overflows,
             queue_bytes=self._inbox.num_bytes,
             runs=len(self._followed),
-            is_evaluating=int(self._leads),
+            is_evaluating=int(self._leader.leads),
         )
 
     # ---- the thread ----------------------------------------------------------------------------
@@ -191,9 +187,7 @@ class AlertService:
     def _end(self) -> None:
         try:
             self.round(is_last=True)
-            if self._leads:
-                now_us = self._clock_us()
-                self._alerts.take_lease(LEASE, self._me, now_us, now_us=now_us)
+            self._leader.resign(self._clock_us())
         except Exception:
             self._metrics.errors += 1
             log.exception("alerts: the newest evaluations were not saved; they are repeated at the next start")
@@ -226,21 +220,14 @@ class AlertService:
             self._remind(now_us)
 
     def _lead(self, now_us: int) -> bool:
-        """Whether this server evaluates. On SQLite it is the only one."""
-        if self._store.dialect == "sqlite":
-            self._leads = True
-        elif now_us >= self._lease_until_us - int(LEASE_S * 2e6 / 3):
-            until_us = now_us + int(LEASE_S * 1e6)
-            led = self._leads
-            self._leads = self._alerts.take_lease(LEASE, self._me, until_us, now_us=now_us)
-            self._lease_until_us = until_us if self._leads else now_us + int(LEASE_S * 1e6)
-            if self._leads != led:
-                log.info("alerts: this server %s evaluates", "now" if self._leads else "no longer")
-                self._forget()
-        if not self._leads:
+        """Whether this server evaluates."""
+        if self._leader.ask(now_us):
+            log.info("alerts: this server %s evaluates", "now" if self._leader.leads else "no longer")
+            self._forget()
+        if not self._leader.leads:
             self._inbox.takes_records = False
             self._inbox.take()
-        return self._leads
+        return self._leader.leads
 
     def _read_rules(self) -> None:
         versions = self._alerts.rule_versions()

@@ -8,7 +8,6 @@ without.
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -19,6 +18,7 @@ from halfscope_server.query.summary import now_us as wall_clock_us
 from halfscope_server.ranks.findings import Finding
 from halfscope_server.ranks.reports import Held, Ranks
 from halfscope_server.ranks.stuck import Missing, Stuck
+from halfscope_server.store.leading import Leader
 from halfscope_server.store.rank_states import RankEvent
 from halfscope_server.store.store import Store
 from halfscope_server.store.types import Applied, noted
@@ -34,7 +34,6 @@ LOOK_S = 2.0
 SAVE_US = 30_000_000
 """How much is judged again after a crash, at most; with the same result."""
 LEASE = "ranks"
-LEASE_S = 15.0
 REST_S = 60.0
 """After the judgement of a run failed in a way nobody foresaw."""
 
@@ -69,7 +68,6 @@ class RankService:
         clock_us: Callable[[], int] = wall_clock_us,
     ) -> None:
         self._store, self._ranks, self._tell, self._clock_us = store, ranks, tell, clock_us
-        self._me = secrets.token_hex(8)
         self._stuck, self._missing = Stuck(), Missing()
         self._changed = threading.Condition()
         self._hinted: set[str] = set()
@@ -78,8 +76,7 @@ class RankService:
         """Runs of more than one process that are not judged to their end."""
         self._resting: dict[str, int] = {}
         self._look_at_us = 0
-        self._leads = False
-        self._lease_until_us = 0
+        self._leader = Leader(store, LEASE)
         self._metrics = RankMetrics()
         self._thread = threading.Thread(target=self._work, name="halfscope-ranks", daemon=True)
 
@@ -98,9 +95,7 @@ class RankService:
             self._thread.join()
         try:
             self.round(is_last=True)
-            if self._leads:
-                now_us = self._clock_us()
-                self._store.alerts.take_lease(LEASE, self._me, now_us, now_us=now_us)
+            self._leader.resign(self._clock_us())
         except Exception:
             self._metrics.errors += 1
             log.exception("ranks: the newest judgements were not saved; they are repeated at the next start")
@@ -161,19 +156,12 @@ class RankService:
         self._metrics.judge_s += time.thread_time() - began_s
 
     def _lead(self, now_us: int) -> bool:
-        """Whether this server judges. On SQLite it is the only one."""
-        if self._store.dialect == "sqlite":
-            self._leads = True
-        elif now_us >= self._lease_until_us - int(LEASE_S * 2e6 / 3):
-            until_us = now_us + int(LEASE_S * 1e6)
-            led = self._leads
-            self._leads = self._store.alerts.take_lease(LEASE, self._me, until_us, now_us=now_us)
-            self._lease_until_us = until_us if self._leads else now_us + int(LEASE_S * 1e6)
-            if self._leads and not led:
-                # What pages here have found meanwhile is saved by nobody: begin from what was saved.
-                for run_id in self._store.ranks.unjudged():
-                    self._ranks.forget(run_id)
-        return self._leads
+        """Whether this server judges."""
+        if self._leader.ask(now_us) and self._leader.leads:
+            # What pages here have found meanwhile is saved by nobody: begin from what was saved.
+            for run_id in self._store.ranks.unjudged():
+                self._ranks.forget(run_id)
+        return self._leader.leads
 
     def _judge(self, run_id: str, now_us: int, *, is_last: bool) -> None:
         try:

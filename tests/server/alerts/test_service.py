@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from halfscope_server.alerts import inbox
-from halfscope_server.alerts import service as service_module
 from halfscope_server.alerts.evaluator import RunEvaluator
 from halfscope_server.alerts.rule import TOLD_ONLY, Rule, Scope, Span
 from halfscope_server.alerts.service import AlertService
 from halfscope_server.errors import Unavailable
+from halfscope_server.store.leading import LEASE_S
 from halfscope_server.store.store import Store
 from halfscope_server.store.types import Applied, ChannelRow, EpisodeRow, SilenceRow
 
@@ -224,16 +224,16 @@ def test_two_servers_on_one_database_tell_everything_once(postgres_url: str) -> 
     assert (served.service.metrics().is_evaluating, other.metrics().is_evaluating) == (1, 0)
     write(run, [2, 3], [2.0, 2.0])
     served.commit(run)
-    served.now_us += int(service_module.LEASE_S * SECOND_US) + 1
+    served.now_us += int(LEASE_S * SECOND_US) + 1
     other.round()  # the first one is silent for too long
     assert other.metrics().is_evaluating == 1
     assert [row[:5] for row in served.episodes()] == [("high", 1, 3, None, "firing")]
     write(run, [4], [0.5])
     served.commit(run)
-    served.service._lease_until_us = served.now_us + 10**9  # it was only asleep, and does not know
+    served.service._leader._until_us = served.now_us + 10**9  # it was only asleep, and does not know
     served.round()
     assert served.notices() == [("high", 1, "mail", "fired")]
-    served.service._lease_until_us = 0
+    served.service._leader._until_us = 0
     served.round()
     assert served.service.metrics().is_evaluating == 0
     other.changed(["run1"])
@@ -241,7 +241,7 @@ def test_two_servers_on_one_database_tell_everything_once(postgres_url: str) -> 
     assert [row[:6] for row in served.episodes()] == [("high", 1, 3, 4, "resolved", "cleared")]
     assert served.notices() == [("high", 1, "mail", "fired"), ("high", 1, "mail", "resolved")]
     other.stop()
-    served.service._lease_until_us = 0
+    served.service._leader._until_us = 0
     served.round(1.0)
     assert served.service.metrics().is_evaluating == 1
     one.close()
