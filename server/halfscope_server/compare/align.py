@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfscope_server.compare.types import Alignment
+from halfscope_server.query.over_ranks import ordered
 from halfscope_server.query.view import ROLLUP_WIDTH, Piece, RunView
 from halfscope_server.query.window import Span
 from halfscope_server.store.types import Points, Rollup, SeriesRow
@@ -375,11 +376,7 @@ def _summaries(rollup: Rollup, first: int, end: int) -> dict[str, NDArray[Any]]:
 
 def _points(view: RunView, series: SeriesRow, piece: Piece, first: int, last: int) -> dict[str, NDArray[Any]]:
     points = view.store.points(view.run_id, series.series_id, first_step=first, last_step=last, attempt=piece.attempt)
-    # Of a value that was sent twice the later counts.
-    order = np.lexsort((points.rank, points.step))
-    step, rank = points.step[order], points.rank[order]
-    newest = np.append((step[1:] != step[:-1]) | (rank[1:] != rank[:-1]), True)[: step.size]
-    step, value = step[newest], points.value[order][newest]
+    step, _, value, _ = ordered(points)
     finite = np.isfinite(value)
     starts = np.flatnonzero(np.append(True, step[1:] != step[:-1])) if step.size else np.empty(0, np.int64)
 

@@ -70,7 +70,7 @@ def reduced(points: Points, reduction: str, tellers: Tellers | None = None) -> R
         points: in any order of ranks within a step; of a value sent twice the later counts.
         tellers: without, whoever tells is taken for all.
     """
-    step, time_us, value, _ = _ordered(points, np.isfinite(points.value))
+    step, time_us, value, _ = ordered(points, np.isfinite(points.value))
     if not step.size:
         return Reduced(step=step, time_us=time_us, value=value, low=value, high=value)
     starts = np.flatnonzero(np.diff(step, prepend=step[0] - 1))
@@ -89,7 +89,7 @@ def reduced(points: Points, reduction: str, tellers: Tellers | None = None) -> R
 def per_step(points: Points, reduction: str) -> tuple[Ints, Floats]:
     """The steps that every rank has told which tells most steps, with their values; not finite where any rank's is
     not."""
-    step, _, value, rank = _ordered(points, np.ones(points.step.size, np.bool_))
+    step, _, value, rank = ordered(points)
     if not step.size:
         return step, value
     if reduction == "last":
@@ -105,10 +105,16 @@ def per_step(points: Points, reduction: str) -> tuple[Ints, Floats]:
     return step[starts][whole], found[whole]
 
 
-def _ordered(points: Points, keep: Bools) -> tuple[Ints, Ints, Floats, NDArray[np.int32]]:
-    """By step and rank; of a value sent twice the later."""
+def ordered(points: Points, keep: Bools | None = None) -> tuple[Ints, Ints, Floats, NDArray[np.int32]]:
+    """Steps, times, values and ranks, by step and rank; of a value sent twice the later.
+
+    Args:
+        points: in the order of arrival within a step and rank.
+        keep: which of them count; None: all.
+    """
     order = np.lexsort((points.rank, points.step))
-    order = order[keep[order]]
+    if keep is not None:
+        order = order[keep[order]]
     step, rank = points.step[order], points.rank[order]
     newest = np.ones(step.size, np.bool_)
     newest[:-1] = (step[1:] != step[:-1]) | (rank[1:] != rank[:-1])
@@ -200,7 +206,7 @@ def grid_of_rollups(found: Mapping[int, Rollup], width: int) -> RankGrid:
 
 def grid_of_points(points: Points) -> RankGrid:
     """Every step of its own."""
-    step, time_us, value, rank = _ordered(points, np.ones(points.step.size, np.bool_))
+    step, time_us, value, rank = ordered(points)
     steps, column = np.unique(step, return_inverse=True)
     ranks, row = np.unique(rank, return_inverse=True)
     shape = (ranks.size, steps.size)
