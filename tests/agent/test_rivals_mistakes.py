@@ -22,6 +22,8 @@ from halfscope.wire.codec import decode_record
 from halfscope.wire.messages import Declare, Event, Layers, Points, Record, Sketches
 from torch import nn
 
+from tests.helpers.threads import on_one_thread
+
 FLOOR = 2.0**-25
 """FP16 rounds what is smaller to zero."""
 
@@ -32,11 +34,7 @@ def sketch_of(*values: float) -> Sketch:
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
+    yield from on_one_thread()
 
 
 class Watched:

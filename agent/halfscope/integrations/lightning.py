@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from halfscope.alerts import StopTraining
-from halfscope.integrations.base import Integration, Launching, WatchOptions, with_base, without_base
-from halfscope.integrations.trainings import Trainings, named_apart
-
-if TYPE_CHECKING:
-    from halfscope.instrument.run import Run
+from halfscope.integrations.base import Integration, Launching, WatchOptions, with_base
+from halfscope.integrations.trainings import Trainings, WatchingCallback, named_apart
 
 _SETTINGS = (
     "accumulate_grad_batches",
@@ -33,7 +29,7 @@ _SETTINGS = (
 )
 
 
-class HalfscopeCallback:
+class HalfscopeCallback(WatchingCallback):
     """Watches every `fit` of a Trainer, each as a run of its own."""
 
     def __new__(cls, **options: Any) -> HalfscopeCallback:
@@ -60,19 +56,10 @@ class HalfscopeCallback:
         self._begin, self._batch_ended, self._tell_metrics = hook(self._begin_now), hook(self._batch), hook(self._tell)
         self._end = hook(self._trainings.end)
 
-    @property
-    def run(self) -> Run | None:
-        """The run of the fit that is on."""
-        return self._trainings.run
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # For a copy, or for another process that is to train: made anew, without the run.
-        return partial(without_base(type(self)), **self._trainings.options), ()
-
     # ---- called by Lightning -------------------------------------------------------------------
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        if self._trainings.launching is None or not _has_own(trainer, self):
+        if not self._gives_way(trainer.callbacks):
             self._begin(trainer, pl_module)
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
@@ -167,10 +154,6 @@ def _bases() -> tuple[type, ...]:
     return (Callback,)
 
 
-def _has_own(trainer: Any, ours: HalfscopeCallback) -> bool:
-    return any(isinstance(each, HalfscopeCallback) and each is not ours for each in trainer.callbacks)
-
-
 def _scaler(trainer: Any) -> Any:
     return getattr(trainer.precision_plugin, "scaler", None)
 
@@ -212,9 +195,7 @@ def _num_samples(batch: Any) -> int | None:
 
 
 def _adopt(trainer: Any, launching: Launching) -> None:
-    if not any(isinstance(each, HalfscopeCallback) for each in trainer.callbacks):
-        callback = HalfscopeCallback()
-        callback._trainings.launching = launching
+    if (callback := HalfscopeCallback.brought(trainer.callbacks, launching)) is not None:
         trainer.callbacks.append(callback)
 
 

@@ -7,12 +7,13 @@ Invariant: what a framework says of a micro-batch goes to the very attempt that 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from halfscope import config as configuration
 from halfscope.guard import Guard
-from halfscope.integrations.base import Launching, WatchOptions
+from halfscope.integrations.base import Launching, WatchOptions, without_base
 from halfscope.record.clock import COMPLETE, FRESH
 
 if TYPE_CHECKING:
@@ -151,6 +152,38 @@ class Trainings:
             factor = 1.0 if divided_by is None else divided_by / self._num_losses
             loss = self._total if factor == 1.0 else self._total * factor
         run.step(loss=loss, samples=samples, tokens=tokens)
+
+
+class WatchingCallback:
+    """What callbacks have in common whose framework calls them in every training. Each is a subclass, and of its
+    framework's own callback, too (`with_base`)."""
+
+    _trainings: Trainings
+
+    @property
+    def run(self) -> Run | None:
+        """The run of the training that is on."""
+        return self._trainings.run
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # For a copy, or for another process that is to train: made anew, without the run.
+        return partial(without_base(type(self)), **self._trainings.options), ()
+
+    def _gives_way(self, callbacks: Iterable[Any]) -> bool:
+        """Whether `halfscope run` brought this one to a training that has one of the program's own."""
+        if self._trainings.launching is None:
+            return False
+        plain = without_base(type(self))
+        return any(isinstance(each, plain) and each is not self for each in callbacks)
+
+    @classmethod
+    def brought(cls, callbacks: Iterable[Any], launching: Launching) -> Self | None:
+        """One for a training that `halfscope run` has seen; None where it has one already."""
+        if any(isinstance(each, cls) for each in callbacks):
+            return None
+        callback = cls()
+        callback._trainings.launching = launching
+        return callback
 
 
 def named_apart(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -11,23 +11,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from halfscope.alerts import StopTraining
 from halfscope.integrations import accelerate
-from halfscope.integrations.base import Integration, Launching, WatchOptions, with_base, without_base
-from halfscope.integrations.trainings import Trainings
-
-if TYPE_CHECKING:
-    from halfscope.instrument.run import Run
+from halfscope.integrations.base import Integration, Launching, WatchOptions, with_base
+from halfscope.integrations.trainings import Trainings, WatchingCallback
 
 MAX_FRAMES = 16
 _LEFT_OUT = ("_runtime", "_per_second", "total_flos")
 """Ends of the names of what the Trainer logs of its own speed, and what its printer takes out before or behind us."""
 
 
-class HalfscopeCallback:
+class HalfscopeCallback(WatchingCallback):
     """Watches every `train` of a Trainer, each as a run of its own."""
 
     def __new__(cls, **options: Any) -> HalfscopeCallback:
@@ -52,20 +48,11 @@ class HalfscopeCallback:
         hook = self._trainings.hook
         self._begin, self._tell, self._end = hook(self._begin_now), hook(self._tell_now), hook(self._trainings.end)
 
-    @property
-    def run(self) -> Run | None:
-        """The run of the training that is on."""
-        return self._trainings.run
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # For a copy, or for another process that is to train: made anew, without the run.
-        return partial(without_base(type(self)), **self._trainings.options), ()
-
     # ---- called by the Trainer -----------------------------------------------------------------
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **found: Any) -> None:
         trainer = _calling_trainer()
-        if self._trainings.launching is None or not _has_own(trainer, self):
+        if not self._gives_way([] if trainer is None else trainer.callback_handler.callbacks):
             self._begin(args, state, found, trainer)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **found: Any) -> None:
@@ -127,11 +114,6 @@ def _calling_trainer() -> Any:
     return None
 
 
-def _has_own(trainer: Any, ours: HalfscopeCallback) -> bool:
-    callbacks = [] if trainer is None else trainer.callback_handler.callbacks
-    return any(isinstance(each, HalfscopeCallback) and each is not ours for each in callbacks)
-
-
 def _config(args: Any, model: Any) -> dict[str, Any]:
     """The Trainer's arguments, keys and tokens masked by itself, and the model's configuration."""
     from transformers import __version__
@@ -143,9 +125,7 @@ def _config(args: Any, model: Any) -> dict[str, Any]:
 
 
 def _adopt(trainer: Any, launching: Launching) -> None:
-    if not any(isinstance(each, HalfscopeCallback) for each in trainer.callback_handler.callbacks):
-        callback = HalfscopeCallback()
-        callback._trainings.launching = launching
+    if (callback := HalfscopeCallback.brought(trainer.callback_handler.callbacks, launching)) is not None:
         trainer.add_callback(callback)
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.helpers.recorded import Recorded, read_journal
+from tests.helpers.threads import on_one_thread
 
 
 @dataclass
@@ -49,11 +50,7 @@ def watching(tmp_path: Path) -> Iterator[Watching]:
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     """Tiny models run fastest, and the same everywhere, on one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
+    yield from on_one_thread()
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
 from halfscope.launch.start import AutoWatch
 
 from tests.agent.instrument.conftest import Recorded, read_journal
+from tests.helpers.threads import on_one_thread
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,4 @@ def launched(journals: Path) -> Iterator[AutoWatch]:
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
+    yield from on_one_thread()

@@ -13,21 +13,14 @@ import torch
 from halfscope.integrations.accelerate import HalfscopeTracker, leave, watch
 from halfscope.launch.start import AutoWatch
 
-from tests.agent.instrument.conftest import Recorded
-from tests.helpers.frameworks.seen import assert_same, program_of
+from tests.helpers.frameworks.seen import Read, assert_same, program_of, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-Read = Callable[[], list[Recorded]]
 
 
 @pytest.fixture(scope="module")
 def acc(framework: Callable[[str], Any]) -> Any:
     return framework("accelerate_loops")
-
-
-def weights(module: torch.nn.Module) -> list[Any]:
-    return [parameter.tolist() for parameter in module.parameters()]
 
 
 @pytest.mark.parametrize(

@@ -15,22 +15,15 @@ import torch
 from halfscope.integrations.lightning import HalfscopeCallback
 from halfscope.launch.start import AutoWatch
 
-from tests.agent.instrument.conftest import Recorded
-from tests.helpers.frameworks.seen import assert_same, program_of
+from tests.helpers.frameworks.seen import Read, assert_same, program_of, weights
 
 # Lightning warns of few workers, small data and what else.
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-Read = Callable[[], list[Recorded]]
 
 
 @pytest.fixture(scope="module")
 def lit(framework: Callable[[str], Any]) -> Any:
     return framework("lightning_trainings")
-
-
-def weights(module: torch.nn.Module) -> list[Any]:
-    return [parameter.tolist() for parameter in module.parameters()]
 
 
 @pytest.mark.parametrize(

@@ -11,26 +11,18 @@ from typing import Any
 
 import halfscope
 import pytest
-import torch
 from halfscope.integrations.transformers import HalfscopeCallback
 from halfscope.launch.start import AutoWatch
 
-from tests.agent.instrument.conftest import Recorded
-from tests.helpers.frameworks.seen import assert_same, program_of
+from tests.helpers.frameworks.seen import Read, assert_same, program_of, weights
 
 # The Trainer warns of pinned memory, small data and what else.
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-Read = Callable[[], list[Recorded]]
 
 
 @pytest.fixture(scope="module")
 def hf(framework: Callable[[str], Any]) -> Any:
     return framework("trainer_trainings")
-
-
-def weights(module: torch.nn.Module) -> list[Any]:
-    return [parameter.tolist() for parameter in module.parameters()]
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.agent.instrument.conftest import Recorded
+
+Read = Callable[[], list[Recorded]]
+"""Every run that was written, oldest first."""
 
 
 @dataclass
@@ -24,6 +28,11 @@ class Seen:
     norm: float = math.nan
     """Unscaled, before clipping, in float64."""
     applied: bool = True
+
+
+def weights(module: torch.nn.Module) -> list[Any]:
+    """Every parameter as plain numbers."""
+    return [parameter.tolist() for parameter in module.parameters()]
 
 
 def norm_of(parameters: Sequence[torch.Tensor]) -> float:
