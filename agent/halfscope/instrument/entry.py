@@ -282,7 +282,7 @@ def _reductions(
     models: Mapping[str, torch.nn.Module], names: Mapping[int, str], interval: SketchInterval, guard: Guard
 ) -> ReductionWatch | None:
     """What looks at gradients before and after their reduction; None in a process that trains by itself."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+    if not ranks.is_joined():
         return None
     from halfscope.instrument.ddp.watching import ReductionWatch
 

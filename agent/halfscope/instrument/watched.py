@@ -67,10 +67,10 @@ class WatchedOptimizer:
 
     def share(self, share_of: Callable[[torch.Tensor], Share]) -> None:
         """Sets which parameters are this rank's to tell; where none is, all are still read, for what is seen here."""
-        parameters = self.parameters()
-        quiet = frozenset(id(parameter) for parameter in parameters if not share_of(parameter).tells)
-        self.everywhere = [parameter for parameter in parameters if share_of(parameter).is_everywhere]
-        self.tells = not parameters or any(id(parameter) not in quiet for parameter in parameters)
+        shares = [(parameter, share_of(parameter)) for parameter in self.parameters()]
+        quiet = frozenset(id(parameter) for parameter, share in shares if not share.tells)
+        self.everywhere = [parameter for parameter, share in shares if share.is_everywhere]
+        self.tells = not shares or any(share.tells for _, share in shares)
         self.quiet = quiet if self.tells else frozenset()
 
     def describe(self) -> dict[str, Any]:
