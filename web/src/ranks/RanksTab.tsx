@@ -2,16 +2,14 @@
  * of them against all others. */
 
 import { useQuery } from "@tanstack/react-query";
-import { ofRun, panelsQuery, ranksQuery } from "../api/queries";
+import { panelsQuery, ranksQuery } from "../api/queries";
 import type { RanksReport, RunSummary, Strip, Window } from "../api/types";
-import { PanelCard } from "../chart/PanelCard";
-import { PanelGrid } from "../chart/PanelGrid";
 import { formatCount } from "../lib/format";
-import { usePhone } from "../lib/hooks";
 import { useKeys } from "../lib/keys";
 import { setQuery } from "../lib/router";
 import { useLineKeys, ViewControls } from "../run/controls";
-import { setRange, useView } from "../run/view";
+import { RunPanels } from "../run/RunPanels";
+import { useView } from "../run/view";
 import { Icon } from "../ui/icons";
 import { EmptyState, FailedState, Loading } from "../ui/states";
 import { Agreements } from "./Agreements";
@@ -106,7 +104,6 @@ function OneRank({ report, rank }: { report: RanksReport; rank: number }) {
 
 function Charts({ section, summary, strip, window, onVisible }: RanksProps & { section: string }) {
   const view = useView();
-  const phone = usePhone();
   const { data: list, error, refetch } = useQuery(panelsQuery(summary.id));
   useLineKeys(view);
   if (error && !list) return <FailedState error={error} onRetry={refetch} />;
@@ -115,18 +112,7 @@ function Charts({ section, summary, strip, window, onVisible }: RanksProps & { s
   return (
     <>
       <ViewControls view={view} strip={strip} />
-      <PanelGrid panels={panels} phone={phone}>
-        {(info) => (
-          <PanelCard
-            key={info.id}
-            source={ofRun(summary.id)}
-            info={info}
-            window={window}
-            onVisible={onVisible}
-            onZoom={setRange}
-          />
-        )}
-      </PanelGrid>
+      <RunPanels run={summary.id} panels={panels} window={window} onVisible={onVisible} />
     </>
   );
 }

@@ -3,15 +3,12 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { MOST_LINES, RunAlertLines, useRunAlerts } from "../alerts/RunAlerts";
-import { ofRun, panelsQuery } from "../api/queries";
+import { panelsQuery } from "../api/queries";
 import type { Chip, RunSummary, Strip, Window } from "../api/types";
-import { PanelCard } from "../chart/PanelCard";
-import { PanelGrid } from "../chart/PanelGrid";
 import { BaselineLine } from "../compare/CompareWith";
 import { layersAddress } from "../layers/address";
 import { LAYERS_SECTION } from "../layers/panels";
 import { formatTime } from "../lib/format";
-import { usePhone } from "../lib/hooks";
 import { OF_RANKS } from "../ranks/panels";
 import { laneRanges } from "../strip/lanes";
 import { ZoomStrip } from "../strip/ZoomStrip";
@@ -19,6 +16,7 @@ import { Icon, SEVERITY_ICON } from "../ui/icons";
 import { EmptyState, FailedState, Loading, SentencePiece } from "../ui/states";
 import { useLineKeys, useStretchKeys, ViewControls } from "./controls";
 import { EventRug } from "./EventRug";
+import { RunPanels } from "./RunPanels";
 import { fromSteps, setRange, toSteps, useView } from "./view";
 
 interface OverviewProps {
@@ -84,7 +82,6 @@ function Sentence({ summary }: { summary: RunSummary }) {
 
 function Charts({ summary, strip, underflow, window, numEvents, onVisible }: OverviewProps) {
   const view = useView();
-  const phone = usePhone();
   const { data: list, error, refetch } = useQuery(panelsQuery(summary.id));
   const clock = strip?.clock ?? [];
   const steps = toSteps(view, clock);
@@ -104,21 +101,12 @@ function Charts({ summary, strip, underflow, window, numEvents, onVisible }: Ove
       {error && !list && <FailedState error={error} onRetry={refetch} />}
       {!error && !list && <Loading what="the charts" />}
       {list && (
-        <PanelGrid
+        <RunPanels
+          run={summary.id}
           panels={list.panels.filter(({ section }) => section !== LAYERS_SECTION && !OF_RANKS.includes(section))}
-          phone={phone}
-        >
-          {(info) => (
-            <PanelCard
-              key={info.id}
-              source={ofRun(summary.id)}
-              info={info}
-              window={window}
-              onVisible={onVisible}
-              onZoom={setRange}
-            />
-          )}
-        </PanelGrid>
+          window={window}
+          onVisible={onVisible}
+        />
       )}
     </>
   );
