@@ -62,11 +62,12 @@ def _error(told: Sequence[BucketSlice]) -> BucketError | None:
     first = told[0]
     if any(not _is_alike(first, one) for one in told) or not math.isfinite(first.divisor) or first.divisor == 0:
         return None
-    right = np.sum([one.local.astype(np.float64) for one in told], axis=0) / first.divisor
+    with np.errstate(invalid="ignore"):  # infinities of both signs
+        right = np.sum([one.local.astype(np.float64) for one in told], axis=0) / first.divisor
     reduced = first.reduced.astype(np.float64)
     counted = np.isfinite(right) & np.isfinite(reduced)
-    off = np.where(counted, reduced - right, 0.0)
     right = np.where(counted, right, 0.0)
+    off = np.where(counted, reduced, 0.0) - right
     layer = np.repeat(np.arange(first.layer_ids.size), first.counts)
     off_sq, right_sq = (np.bincount(layer, values**2, minlength=first.layer_ids.size) for values in (off, right))
     if not right_sq.sum() > 0:

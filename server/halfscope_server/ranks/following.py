@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from halfscope_server.ranks.communication import bucket_errors
-from halfscope_server.ranks.facts import FACTS, STEP_COUNT, Fact, stage_of
+from halfscope_server.ranks.facts import FACTS, STEP_COUNT, stage_of
 from halfscope_server.ranks.findings import Finding
 from halfscope_server.ranks.judge import Judge, Window
 from halfscope_server.ranks.judgement import Judgement
@@ -32,6 +32,7 @@ MAX_TOLD = 100_000
 LATE_STEPS = 16
 """Slices of a step may come so much later than its row."""
 STEPS_AT_ONCE = 64
+NONFINITE = "grad.nonfinite_local"
 MISSING = "ranks_missing"
 """The server's word that ranks sent nothing for long enough."""
 LABELS = {fact.series: fact for fact in FACTS}
@@ -110,7 +111,7 @@ class Followed:
         if first_step is None or limit < 0 or len(members) < 2:
             return [], True
         judge = self.judges.get(attempt)
-        if judge is None or _is_outdated(judge, members, first_step):
+        if judge is None or _is_outdated(judge, members):
             judge = self.judges[attempt] = Judge(attempt=attempt, next_step=first_step)
             judge.next_block = (first_step // BLOCK + 1) * BLOCK
         found: list[Finding] = []
@@ -141,14 +142,16 @@ class Followed:
     def _members(
         self, attempt: int, streams: Mapping[int, StreamRow], series: Sequence[SeriesRow], is_past: bool
     ) -> tuple[dict[int, Member], int | None]:
-        """The ranks, and the first step of any."""
+        """The ranks, and the first step of any; None: there is no step yet."""
         last: dict[int, int] = {}
         first: list[int] = []
-        for row in series:
-            if row.name in PER_STEP or row.name in LABELS:
-                for rank, extent in self.store.rank_extents(self.run_id, row.series_id, attempt=attempt).items():
-                    last[rank] = max(extent.last_step, last.get(rank, -1))
-                    first.append(extent.first_step)
+        per_step = sorted((row for row in series if row.name in PER_STEP), key=lambda row: PER_STEP.index(row.name))
+        for row in (*per_step, *(row for row in series if row.name in LABELS)):
+            if attempt in self.judges and streams.keys() <= last.keys():
+                break  # The rows of all are whole: the first series tells how far they are.
+            for rank, extent in self.store.rank_extents(self.run_id, row.series_id, attempt=attempt).items():
+                last[rank] = max(extent.last_step, last.get(rank, -1))
+                first.append(extent.first_step)
         members = {
             rank: Member(stream=stream, last_step=last.get(rank, -1), has_ended=is_past or stream.ended != "")
             for rank, stream in streams.items()
@@ -186,19 +189,15 @@ class Followed:
     def _window(
         self, judge: Judge, members: Mapping[int, Member], series: Sequence[SeriesRow], first: int, last: int
     ) -> Window:
-        def of(row: SeriesRow) -> dict[int, RankPoints]:
-            return read(self.store, self.run_id, row, attempt=judge.attempt, first_step=first, last_step=last)
-
-        facts: dict[str, tuple[Fact, Mapping[int, RankPoints]]] = {}
-        nonfinite: dict[int, RankPoints] = {}
-        lowest, norms = min(members), []
-        for row in series:
-            if row.name in LABELS:
-                facts[_key(row)] = (LABELS[row.name], of(row))
-            elif row.name == "grad.nonfinite_local":
-                nonfinite = of(row)
-            elif row.name == "grad.norm":
-                norms += self._of_rank(row, judge.attempt, lowest, first, last)
+        wanted = [row for row in series if row.name in LABELS or row.name == NONFINITE]
+        points = read(self.store, self.run_id, wanted, attempt=judge.attempt, first_step=first, last_step=last)
+        lowest = min(members)
+        norms = [
+            part
+            for row in series
+            if row.name == "grad.norm"
+            for part in self._of_rank(row, judge.attempt, lowest, first, last)
+        ]
         counts_to = {
             rank: member.last_step if member.has_ended else max(last, member.last_step)
             for rank, member in members.items()
@@ -208,8 +207,8 @@ class Followed:
             last_step=last,
             counts_to=counts_to,
             stage={rank: stage_of(member.stream.mesh) for rank, member in members.items()},
-            facts=facts,
-            nonfinite=nonfinite,
+            facts={_key(row): (LABELS[row.name], points[row.series_id]) for row in wanted if row.name in LABELS},
+            nonfinite=next((points[row.series_id] for row in wanted if row.name == NONFINITE), {}),
             norms=norms,
             compressed=self._compressed(judge.attempt, first, last) if norms else frozenset(),
             blocks=self._blocks(judge, series, counts_to, lowest, last),
@@ -236,7 +235,9 @@ class Followed:
         if busy is None or end <= judge.next_block:
             return []
         start = judge.next_block
-        points = read(self.store, self.run_id, busy, attempt=judge.attempt, first_step=start, last_step=end - 1)
+        (points,) = read(
+            self.store, self.run_id, [busy], attempt=judge.attempt, first_step=start, last_step=end - 1
+        ).values()
         times = [
             part
             for row in series
@@ -267,6 +268,7 @@ class Followed:
             num_nonfinite={} if newest is None else dict(newest.num_nonfinite),
             first_nonfinite={} if newest is None else dict(newest.first_nonfinite),
             missing=self.missing,
+            last_steps={rank: member.last_step for rank, member in self.members.items() if member.last_step >= 0},
         )
 
     def _step_count(self) -> Agreement | None:
@@ -311,11 +313,11 @@ class Followed:
             self.judges = {}
 
 
-def _is_outdated(judge: Judge, members: Mapping[int, Member], first_step: int) -> bool:
+def _is_outdated(judge: Judge, members: Mapping[int, Member]) -> bool:
     """Whether a rank that was not counted at a step that was judged has told of it since."""
     judged = judge.next_step - 1
     for rank, member in members.items():
-        counted = judge.counted_to.get(rank, first_step - 1)
+        counted = judge.counted_to.get(rank, -1)
         if counted < min(judged, member.last_step):
             return True
     return False

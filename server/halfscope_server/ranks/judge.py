@@ -137,7 +137,8 @@ class Judge:
         )
 
     def _words(self) -> list[str]:
-        told = {state.words for state in self.facts.values()}
+        # What the first rank alone tells can be compared with nothing.
+        told = {state.words for state in self.facts.values() if len(state.held) > 1}
         return [fact.words for fact in FACTS if fact.words in told]
 
     # ---- agreement -----------------------------------------------------------------------------

@@ -20,5 +20,7 @@ class Judgement:
     num_nonfinite: Mapping[int, int] = field(default_factory=dict)
     """Of each rank, where it is known."""
     first_nonfinite: Mapping[int, int] = field(default_factory=dict)
+    last_steps: Mapping[int, int] = field(default_factory=dict)
+    """Of each rank; empty: they were not looked at."""
     missing: tuple[int, ...] = ()
     """Ranks that sent nothing, where they were waited for long enough."""

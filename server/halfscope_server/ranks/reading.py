@@ -1,8 +1,6 @@
-"""Series of all ranks side by side: points taken apart by rank, and put into tables of ranks and steps.
+"""Series of all ranks side by side, and which stream stands for a rank.
 
-Must not judge. Invariant: what a rank did not say is NaN, also where another rank did.
-
-Suffixes: R ranks, S steps.
+Must not judge. Invariant: what a rank did not say is not there, also where another rank did.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfscope_server.store.store import Store
-from halfscope_server.store.types import Points, SeriesRow, StreamRow
+from halfscope_server.store.types import SeriesRow, StreamRow
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,28 +29,24 @@ class RankPoints:
     value: Floats
 
 
-def by_rank(points: Points) -> dict[int, RankPoints]:
-    """The points of each rank; of a step that comes twice the last counts."""
-    if not points.step.size:
-        return {}
-    order = np.argsort(points.rank, kind="stable")  # stays ascending by step within a rank
-    rank, step, value = points.rank[order], points.step[order], points.value[order]
-    is_last = np.ones(rank.size, bool)
-    is_last[:-1] = (rank[1:] != rank[:-1]) | (step[1:] != step[:-1])
-    rank, step, value = rank[is_last], step[is_last], value[is_last]
-    ranks, first = np.unique(rank, return_index=True)
-    ends = [*first[1:].tolist(), rank.size]
-    return {
-        number: RankPoints(step=step[start:end], value=value[start:end])
-        for number, start, end in zip(ranks.tolist(), first.tolist(), ends, strict=True)
-    }
-
-
 def read(
-    store: Store, run_id: str, series: SeriesRow, *, attempt: int, first_step: int, last_step: int | None = None
-) -> dict[int, RankPoints]:
-    """A series of an attempt on all of its ranks."""
-    return by_rank(store.points(run_id, series.series_id, first_step=first_step, last_step=last_step, attempt=attempt))
+    store: Store,
+    run_id: str,
+    series: Sequence[SeriesRow],
+    *,
+    attempt: int,
+    first_step: int,
+    last_step: int | None = None,
+) -> dict[int, dict[int, RankPoints]]:
+    """Some series of an attempt, by id and rank."""
+    if not series:
+        return {}
+    ids = [row.series_id for row in series]
+    found = store.rank_points(run_id, ids, attempt=attempt, first_step=first_step, last_step=last_step)
+    return {
+        series_id: {rank: RankPoints(step=step, value=value) for rank, (step, value) in ranks.items() if step.size}
+        for series_id, ranks in found.items()
+    }
 
 
 def first_named(series: Iterable[SeriesRow], name: str) -> SeriesRow | None:

@@ -15,6 +15,7 @@ from halfscope_server.query.view import RunView
 from halfscope_server.ranks import reading
 from halfscope_server.ranks.communication import BucketError, bucket_errors
 from halfscope_server.ranks.judgement import Judgement
+from halfscope_server.ranks.reading import RankPoints
 from halfscope_server.ranks.sentence import sentence
 from halfscope_server.ranks.types import Bucket, Origin, RankRow, RanksReport, RankState
 from halfscope_server.store.store import Store
@@ -23,6 +24,7 @@ from halfscope_server.store.types import SERVER_STREAM, EventRow, StreamRow
 RECENT_STEPS = 200
 MAX_ORIGINS = 100
 ORIGINS = ("rank_origin", "comm_overflow")
+TIMES = ("time.step_s", "rank.busy_s", "comm.wait_s")
 MEMORY = ("memory.device_allocated_bytes", "memory.rss_bytes")
 LAYERS_TOLD = 16
 _ENDED: Mapping[str, RankState] = {
@@ -73,15 +75,9 @@ def report(view: RunView, store: Store, judged: Judgement) -> RanksReport:
 def _rows(
     view: RunView, store: Store, streams: Mapping[int, StreamRow], attempt: int, judged: Judgement
 ) -> list[RankRow]:
-    last = _last_steps(view, store, attempt)
+    last = dict(judged.last_steps) or _last_steps(view, store, attempt)
     furthest = max(last.values(), default=0)
-    # Of the rank that is last as well: it may be thousands of steps behind.
-    first = {rank: max(0, step - RECENT_STEPS + 1) for rank, step in last.items()}
-    values = {
-        name: _recent(view, store, name, attempt, first)
-        for name in ("time.step_s", "rank.busy_s", "comm.wait_s", *MEMORY)
-    }
-    medians = {name: {rank: _median(found) for rank, found in values[name].items()} for name in values}
+    medians, memory = _recent(view, store, attempt, last)
     nonfinite, first_nonfinite = _told(view, "rank_origin", attempt)
     skipped, _ = _told(view, "skip", attempt)
     has_scaler = view.has("amp.scale")
@@ -89,7 +85,6 @@ def _rows(
     rows = []
     for rank, row in sorted(streams.items()):
         step_s, wait_s = medians["time.step_s"].get(rank), medians["comm.wait_s"].get(rank)
-        memory = next((values[name][rank][-1] for name in MEMORY if len(values[name].get(rank, ()))), None)
         rows.append(
             RankRow(
                 rank=rank,
@@ -107,7 +102,7 @@ def _rows(
                 num_nonfinite=max(nonfinite.get(rank, 0), judged.num_nonfinite.get(rank, 0)),
                 first_nonfinite_step=judged.first_nonfinite.get(rank, first_nonfinite.get(rank)),
                 num_skipped=skipped.get(rank, 0) if has_scaler else None,
-                memory_bytes=None if memory is None else float(memory),
+                memory_bytes=memory.get(rank),
             )
         )
     return rows
@@ -126,19 +121,39 @@ def _last_steps(view: RunView, store: Store, attempt: int) -> dict[int, int]:
 
 
 def _recent(
-    view: RunView, store: Store, name: str, attempt: int, first: Mapping[int, int]
-) -> dict[int, np.ndarray[Any, Any]]:
-    """The values of each rank's own last steps."""
-    series = reading.first_named(view.series, name)
-    if series is None or not first:
-        return {}
-    found = reading.read(store, view.run_id, series, attempt=attempt, first_step=min(first.values()))
-    return {rank: points.value[np.searchsorted(points.step, first.get(rank, 0)) :] for rank, points in found.items()}
+    view: RunView, store: Store, attempt: int, last: Mapping[int, int]
+) -> tuple[dict[str, dict[int, float]], dict[int, float]]:
+    """Medians of each rank's own last steps, by series and rank, and the newest memory of each rank."""
+    series = {name: row for name in (*TIMES, *MEMORY) if (row := reading.first_named(view.series, name)) is not None}
+    if not last:
+        return {name: {} for name in TIMES}, {}
+    # Of the rank that is last as well: it may be thousands of steps behind.
+    first = max(0, min(last.values()) - RECENT_STEPS + 1)
+    found = reading.read(store, view.run_id, list(series.values()), attempt=attempt, first_step=first)
+    points = {name: found[row.series_id] for name, row in series.items()}
+    medians = {name: _medians(points.get(name, {}), last) for name in TIMES}
+    memory: dict[int, float] = {}
+    for name in reversed(MEMORY):
+        memory |= {rank: float(told.value[-1]) for rank, told in points.get(name, {}).items()}
+    return medians, memory
 
 
-def _median(values: np.ndarray[Any, Any]) -> float | None:
-    finite = values[np.isfinite(values)]
-    return float(np.median(finite)) if finite.size else None
+def _medians(points: Mapping[int, RankPoints], last: Mapping[int, int]) -> dict[int, float]:
+    """Of each rank's finite values in its own last steps."""
+    values = {
+        rank: told.value[np.searchsorted(told.step, last.get(rank, 0) - RECENT_STEPS + 1) :]
+        for rank, told in points.items()
+    }
+    values = {rank: some[np.isfinite(some)] for rank, some in values.items()}
+    by_size: dict[int, list[int]] = {}
+    for rank, some in values.items():
+        by_size.setdefault(some.size, []).append(rank)
+    found: dict[int, float] = {}
+    for size, ranks in by_size.items():
+        if size:
+            medians = np.median(np.stack([values[rank] for rank in ranks]), axis=1)
+            found |= dict(zip(ranks, medians.tolist(), strict=True))
+    return found
 
 
 def _told(view: RunView, kind: str, attempt: int) -> tuple[dict[int, int], dict[int, int]]:
@@ -253,11 +268,12 @@ def _by_bucket(view: RunView, store: Store, name: str, attempt: int) -> dict[int
             continue
         # What is told where it changes may have been told long ago.
         first = 0 if series.kind == "state" else max(0, last - RECENT_STEPS + 1)
-        ranks = reading.read(store, view.run_id, series, attempt=attempt, first_step=first)
-        values = [
-            float(points.value[-1]) if series.kind == "state" else _median(points.value) for points in ranks.values()
-        ]
-        largest = max((value for value in values if value is not None), default=None)
+        (ranks,) = reading.read(store, view.run_id, [series], attempt=attempt, first_step=first).values()
+        if series.kind == "state":
+            values = [float(points.value[-1]) for points in ranks.values()]
+        else:
+            values = list(_medians(ranks, {rank: int(points.step[-1]) for rank, points in ranks.items()}).values())
+        largest = max(values, default=None)
         if largest is not None:
             found[int(number)] = largest
     return found

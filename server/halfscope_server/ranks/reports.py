@@ -23,6 +23,8 @@ MAX_HELD = 64
 """Runs in memory; those not asked for longest go, and go on from what was saved."""
 QUICK_S = 0.1
 """A judge whose last turn took longer is advanced by the service alone: who asks for a page gets what is there."""
+WAIT_S = 0.2
+"""For the service, which may be at work on it."""
 BUDGET_S = 0.5
 """Of processor time for one turn."""
 
@@ -40,6 +42,10 @@ class Held:
     cost_s: float = 0.0
     is_dirty: bool = False
     saved_us: int = 0
+    judged: Judgement = field(default_factory=Judgement)
+    """As of the last turn, for who cannot wait for the next one."""
+    judged_to: dict[str, int] = field(default_factory=dict)
+    """The cursors that it rests on; empty: there was more to judge."""
 
     def advance(self, budget_s: float = BUDGET_S) -> None:
         """Judge what came; under the lock."""
@@ -48,6 +54,7 @@ class Held:
         self.waiting += self.followed.advance(budget_s=budget_s)
         after = {attempt: judge.next_step for attempt, judge in self.followed.judges.items()}
         self.is_dirty |= before != after or bool(self.waiting)
+        self.judged, self.judged_to = self.followed.judgement(), self.followed.versions
         self.cost_s = time.thread_time() - began_s
 
 
@@ -87,12 +94,13 @@ class Ranks:
         if max((stream.world_size for stream in view.streams), default=1) < 2:
             return view.memo("ranks", lambda: report(view, self._store, Judgement()))
         held = self.held(view.run_id)
-        with held.lock:
-            if not _has(held.followed.versions, view.versions) and held.cost_s <= QUICK_S:
+        if not _has(held.judged_to, view.versions) and held.cost_s <= QUICK_S and held.lock.acquire(timeout=WAIT_S):
+            try:
                 held.advance()
-            is_whole = _has(held.followed.versions, view.versions)
-            judged = held.followed.judgement()
-        if not is_whole:
+            finally:
+                held.lock.release()
+        judged, judged_to = held.judged, held.judged_to
+        if not _has(judged_to, view.versions):
             return report(view, self._store, judged)
         return view.memo("ranks", lambda: report(view, self._store, judged))
 

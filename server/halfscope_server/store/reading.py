@@ -6,7 +6,7 @@ points is (step, attempt, rank, stream, arrival).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
@@ -30,6 +30,9 @@ series_chunk = schema.series_chunk
 
 _Part = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 """Steps, times and values of a piece of a series."""
+
+
+StepValues = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,50 @@ def points(database: Database, tails: Tails, wanted: Selection) -> Points:
         _repeated([row.attempt for row, _ in parts], counts),
     )
     return _ordered(columns, wanted)
+
+
+def points_by_rank(
+    database: Database, tails: Tails, wanted: Selection, series_ids: Sequence[int]
+) -> dict[int, dict[int, StepValues]]:
+    """Steps and values of several series on each rank, by series and rank: each stream is looked at once."""
+    found: dict[int, dict[int, list[_Part]]] = {series_id: {} for series_id in series_ids}
+    axes: dict[bytes, Axis] = {}
+    with database.reading() as connection:
+        streams = streams_of(connection, wanted.run_id, rank=wanted.rank, attempt=wanted.attempt)
+        chunks = {
+            series_id: _chunks_by_stream(
+                connection, replace(wanted, series_id=series_id), (chunk.c.axis, series_chunk.c.body), with_axis=True
+            )
+            for series_id in series_ids
+        }
+        for row, hot in streams:
+            block = None if hot is None else tails.block(connection, hot, series_ids)
+            for series_id, ranks in found.items():
+                own: list[_Part] = []
+                for packed, body in chunks[series_id].get(row.stream, []):
+                    # Series of one stream mostly share their steps.
+                    axis = axes[packed] if packed in axes else axes.setdefault(packed, unpack_axis(packed))
+                    own.append(_expanded(axis, unpack_values(body)))
+                column = None if block is None else block.series.get(series_id)
+                if block is not None and column is not None:
+                    own.append(_expanded(block.axis, column))
+                if own:
+                    ranks.setdefault(row.rank, []).extend(_bounded(part, wanted) for part in own)
+            axes.clear()
+    return {series_id: {rank: _of_rank(parts) for rank, parts in ranks.items()} for series_id, ranks in found.items()}
+
+
+def _of_rank(parts: list[_Part]) -> StepValues:
+    """Ascending by step; of a step that came twice the last counts."""
+    steps, values = parts[0][0], parts[0][2]
+    if len(parts) > 1:
+        steps, values = np.concatenate([part[0] for part in parts]), np.concatenate([part[2] for part in parts])
+    if bool((steps[1:] <= steps[:-1]).any()):
+        order = np.argsort(steps, kind="stable")
+        steps, values = steps[order], values[order]
+        is_last = np.append(steps[1:] != steps[:-1], True)
+        steps, values = steps[is_last], values[is_last]
+    return steps, values
 
 
 def extent(database: Database, tails: Tails, wanted: Selection) -> Extent | None:

@@ -36,7 +36,7 @@ from halfscope_server.store.engine import Database
 from halfscope_server.store.frames import FrameSelection
 from halfscope_server.store.news import News
 from halfscope_server.store.rank_states import RankStore
-from halfscope_server.store.reading import Selection
+from halfscope_server.store.reading import Selection, StepValues
 from halfscope_server.store.tails import Tails
 from halfscope_server.store.types import (
     CommitResult,
@@ -289,6 +289,23 @@ class Store:
                 attempt=attempt,
             )
             return reading.rollup(self._database, self._tails, wanted, width)
+
+    def rank_points(
+        self,
+        run_id: str,
+        series_ids: Sequence[int],
+        *,
+        attempt: int,
+        first_step: int | None = None,
+        last_step: int | None = None,
+    ) -> dict[int, dict[int, StepValues]]:
+        """Steps and values of some series on each rank of an attempt, by series and rank, in one read.
+
+        Those of a rank ascend by step; of a step that came twice the last counts.
+        """
+        with self._translated():
+            wanted = Selection(run_id=run_id, series_id=0, first_step=first_step, last_step=last_step, attempt=attempt)
+            return reading.points_by_rank(self._database, self._tails, wanted, series_ids)
 
     def rank_extents(self, run_id: str, series_id: int, *, attempt: int | None = None) -> dict[int, Extent]:
         """`extent` of each rank that has any, ascending by rank, in one read."""
