@@ -26,6 +26,7 @@ class Ending(Protocol):
 _runs: weakref.WeakSet[Any] = weakref.WeakSet()
 _previous_hook: Any = None
 _previous_thread_hook: Any = None
+_leaves_with: SystemExit | None = None
 
 
 def register(run: Ending) -> None:
@@ -53,6 +54,18 @@ def unregister(run: Ending) -> None:
             threading.excepthook, _previous_thread_hook = _previous_thread_hook, None
 
 
+def leaving(error: SystemExit) -> None:
+    """The program has asked to end so. Runs that are still on at the process's end take it for theirs: a thread may
+    train on."""
+    global _leaves_with
+    _leaves_with = error
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether who waits for the process would say that it failed: `sys.exit()` is an end like any other."""
+    return not isinstance(error, SystemExit) or not (error.code is None or error.code == 0)
+
+
 def _hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     previous = _previous_hook or sys.__excepthook__
     try:
@@ -75,7 +88,7 @@ def _thread_hook(details: threading.ExceptHookArgs) -> None:
 
 def _at_exit() -> None:
     for run in list(_runs):
-        run.end("finished")
+        run.end("finished" if _leaves_with is None else "exception", _leaves_with)
 
 
 def _in_child() -> None:

@@ -133,6 +133,8 @@ class Run:
             return
         if outcome == "finished" and self._died is not None and self._died[0] == watcher.clock.step:
             outcome, error = "exception", self._died[1]
+        if error is not None and not exits.is_failure(error):
+            outcome, error = "finished", None
         guard.wrap("end", watcher.end)()
         guard.wrap("detach", watcher.detach)()
         guard.wrap("detach", exits.unregister)(self)

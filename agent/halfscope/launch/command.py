@@ -1,7 +1,7 @@
 """The options of `halfscope run`, and the way from the command line to the program.
 
 What stands before the program is ours, what stands behind it is the program's own. Must not import torch.
-Invariant: a wrong option is told before the program starts; afterwards nothing here catches anything.
+Invariant: a wrong option is told before the program starts; afterwards nothing here keeps an exception.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from halfscope import config
+from halfscope.instrument import exits
 from halfscope.launch import program as programs
 from halfscope.launch.start import AutoWatch
 
@@ -58,7 +59,11 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
         print(f"halfscope run: {error}", file=sys.stderr)
         return error.exit_code
     AutoWatch(options, found.default_name).start()
-    programs.run(found, rest)
+    try:
+        programs.run(found, rest)
+    except SystemExit as error:  # of which Python tells no hook
+        exits.leaving(error)
+        raise
     return 0
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from halfscope_server.query import over_ranks
 from halfscope_server.query.view import WIDE_ROLLUP, Attempt, RunView
 from halfscope_server.query.window import Span
-from halfscope_server.store.types import Points
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -105,7 +105,7 @@ def _per_step(view: RunView, name: str, reduction: str, attempt: Attempt) -> tup
     points = view.store.points(
         view.run_id, series.series_id, attempt=attempt.number, stretches=_stretches(attempt.span)
     )
-    return _over_ranks(points, reduction)
+    return over_ranks.per_step(points, reduction)
 
 
 def _stretches(span: Span) -> list[tuple[int, int]]:
@@ -116,15 +116,3 @@ def _stretches(span: Span) -> list[tuple[int, int]]:
     firsts = np.linspace(span.first_step, span.last_step - STRETCH_STEPS, NUM_STRETCHES).astype(np.int64)
     firsts[1:] -= firsts[1:] % STRETCH_STEPS
     return [(first, first + STRETCH_STEPS - 1) for first in firsts.tolist()]
-
-
-def _over_ranks(points: Points, reduction: str) -> tuple[Ints, Floats]:
-    if not points.step.size:
-        return points.step, points.value
-    if (np.diff(points.step) > 0).all():  # of one rank, mostly
-        return points.step, points.value
-    order = np.lexsort((points.rank, points.step))
-    step, value = points.step[order], points.value[order]
-    starts = np.flatnonzero(np.diff(step, prepend=step[0] - 1))
-    combine = np.maximum if reduction == "max" else np.add
-    return step[starts], combine.reduceat(value, starts)

@@ -24,6 +24,7 @@ from halfscope_server.query.format import (
 )
 from halfscope_server.query.kinds import Severity, as_severity, kind_of
 from halfscope_server.query.skips import Streak
+from halfscope_server.query.states import error_text
 from halfscope_server.query.view import RunView
 from halfscope_server.store.types import EventRow
 
@@ -318,9 +319,9 @@ def _ending(attributes: Mapping[str, Any]) -> str:
 
 
 def _ended(row: EventRow, attributes: Mapping[str, Any]) -> str:
-    error, message = attributes.get("error_type"), attributes.get("message")
+    error = error_text(str(attributes.get("error_type") or ""), str(attributes.get("message") or ""))
     if error:
-        return f"{error}: {message}" if message else str(error)
+        return error
     return f"After step {integer(row.step)}."
 
 

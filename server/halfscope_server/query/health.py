@@ -16,6 +16,7 @@ from halfscope_server.query.events import origin_words
 from halfscope_server.query.format import integer, layer_words, listing, plural, power_of_two, share, step_range
 from halfscope_server.query.kinds import SEVERITIES
 from halfscope_server.query.skips import SETTLING, STREAK, Streak
+from halfscope_server.query.states import error_text
 from halfscope_server.query.strip import APPLIED, LOSS_APPLIED, LOSS_CAUGHT
 from halfscope_server.query.underflow import WARNING_SHARE, all_zero_layers, run_underflow, worst_recent
 from halfscope_server.query.updates import update_moments
@@ -64,9 +65,7 @@ def judge(view: RunView) -> Health:
     row = view.row
     reasons = view.memo("health reasons", lambda: _numeric_reasons(view))
     if row.state == "failed":
-        error = (
-            f"{row.error_type}: {row.error_message}" if row.error_message else row.error_type or "an exception ended it"
-        )
+        error = error_text(row.error_type, row.error_message) or "an exception ended it"
         return _verdict("failed", [_Reason(severity="critical", text=error[:300]), *reasons])
     if row.state == "killed":
         where = f" after step {integer(row.last_step)}" if row.last_step is not None else " before its first step"

@@ -112,6 +112,8 @@ def ordered(points: Points, keep: Bools | None = None) -> tuple[Ints, Ints, Floa
         points: in the order of arrival within a step and rank.
         keep: which of them count; None: all.
     """
+    if keep is None and (np.diff(points.step) > 0).all():  # of one rank, mostly
+        return points.step, points.time_us, points.value, points.rank
     order = np.lexsort((points.rank, points.step))
     if keep is not None:
         order = order[keep[order]]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halfscope_server.query.format import integer, number, plural, power_of_two, short, size_bytes, utc
-from halfscope_server.query.states import precision_of
+from halfscope_server.query.states import error_text, precision_of
 from halfscope_server.store.types import RunRow
 
 MAX_ENTRIES = 500
@@ -77,7 +77,7 @@ def _run(row: RunRow) -> list[ConfigEntry]:
     if row.ended_us is not None:
         entries.append(ConfigEntry(key="ended", value=utc(row.ended_us), note=row.outcome.replace("_", " ")))
     if row.error_type:
-        entries.append(ConfigEntry(key="error", value=f"{row.error_type}: {row.error_message}"[:MAX_VALUE_CHARS]))
+        entries.append(ConfigEntry(key="error", value=error_text(row.error_type, row.error_message)[:MAX_VALUE_CHARS]))
     return [entry for entry in entries if entry.value]
 
 

@@ -30,11 +30,23 @@ def state_text(row: RunRow, now_us: int) -> str:
         case "live":
             return "Live"
         case "failed":
-            return f"Failed: {row.error_type}" if row.error_type else "Failed"
+            return f"Failed: {_exit_code(row.error_type, row.error_message) or row.error_type}".removesuffix(": ")
         case "lost":
             return f"Lost contact {ago((now_us - (row.ended_us or row.updated_us)) / 1e6)}"
         case other:
             return other.capitalize()
+
+
+def error_text(error_type: str, message: str) -> str:
+    """`RuntimeError: out of luck`, `exit code 3`; empty where nothing was told."""
+    return _exit_code(error_type, message) or ": ".join(part for part in (error_type, message) if part)
+
+
+def _exit_code(error_type: str, message: str) -> str:
+    """Of a program that ended itself. What is no number was printed, and the code is 1."""
+    if error_type != "SystemExit" or not message:
+        return ""
+    return f"exit code {message}" if message.lstrip("-").isdecimal() else f"exit code 1: {message}"
 
 
 def precision_of(row: RunRow) -> str:

@@ -92,6 +92,57 @@ def test_a_training_is_watched_to_its_end_and_its_output_is_its_own(tmp_path: Pa
     assert (run.end.outcome, run.end.step, run.end.error_type) == ("exception", 4, "RuntimeError")
 
 
+ENDS = """
+import sys
+import threading
+
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+
+
+def train() -> None:
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+
+train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "outcome", "message"),
+    [
+        ("sys.exit(3)", 3, "exception", "3"),
+        ("sys.exit('no more data')", 1, "exception", "no more data"),
+        ("sys.exit()", 0, "finished", ""),
+        ("sys.exit(0)", 0, "finished", ""),
+        ("threading.Thread(target=train).start()\nsys.exit(4)", 4, "exception", "4"),
+        ("import halfscope\nwith halfscope.watch(model, optimizer):\n    train()\n    sys.exit(0)", 0, "finished", ""),
+        ("try:\n    sys.exit(5)\nexcept SystemExit:\n    pass", 0, "finished", ""),
+    ],
+)
+def test_a_run_ends_as_its_program_does(
+    tmp_path: Path, python: Preloaded, ending: str, code: int, outcome: str, message: str
+) -> None:
+    """An exit code other than 0 is a failure, told with the code; what a thread trains after it is still recorded."""
+    environment = prepare(tmp_path)
+    (tmp_path / "ends.py").write_text(ENDS + ending, encoding="utf-8")
+    done = python.run(["-m", "halfscope", "run", "ends.py"], env=environment, cwd=tmp_path, strict=False)
+    assert done.returncode == code, done.stderr
+    run = read_journal(tmp_path / "home" / "journals")[-1]
+    assert run.end is not None
+    assert (run.end.outcome, run.end.message, run.end.error_type) == (
+        outcome,
+        message,
+        "SystemExit" if outcome == "exception" else "",
+    )
+    assert run.end.step == (5 if "Thread" in ending else 2)
+
+
 @pytest.mark.slow
 def test_it_works_under_torchrun(tmp_path: Path, python: Preloaded) -> None:
     """With one process; its run is named after the program. The launcher is a fork of one that has loaded torch."""

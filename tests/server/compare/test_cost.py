@@ -187,6 +187,6 @@ def test_where_fp16_is_not_clearly_faster_small_layers_are_told(recordings: Reco
     """Twenty layers of 64 x 64 on a CPU. How much slower depends on what else the machine does: `make calibrate`."""
     cost = Comparison(recordings.views("tiny_fp32", "tiny_fp16")).cost[1]
     assert cost.speedup is not None
-    assert cost.speedup.low is not None
-    assert cost.speedup.low < 1.1
+    lowest = cost.speedup.low or cost.speedup.value  # on a busy machine too few usual steps are left for an interval
+    assert lowest < 1.1
     assert any("its layers are small: 20 of 20" in because for because in cost.because)

@@ -62,6 +62,23 @@ def test_ranks_count_together(sqlite_store: Store) -> None:
     assert found.rates["samples/s"] == pytest.approx(np.full(100, 32 / 0.02 + 32 / 0.03))
 
 
+def test_a_value_that_was_sent_twice_counts_once(sqlite_store: Store) -> None:
+    """The later one, of each rank: work is not added up with itself."""
+    for rank in range(2):
+        writer = RunWriter(sqlite_store, rank=rank, world_size=2)
+        _write(writer, np.full(100, 0.04))
+        _write(writer, np.full(100, 0.02))
+    found = _pace(sqlite_store)
+    assert found.rates["samples/s"] == pytest.approx(np.full(100, 2 * 32 / 0.02))
+
+
+def test_a_step_that_only_some_ranks_have_told_is_no_slow_one(sqlite_store: Store) -> None:
+    """While one rank is still to tell its part, the work of the others is not taken for all."""
+    for rank, num in enumerate((100, 80)):
+        _write(RunWriter(sqlite_store, rank=rank, world_size=2), np.full(num, 0.02))
+    assert set(_pace(sqlite_store).rates["samples/s"].tolist()) == {2 * 32 / 0.02}
+
+
 def test_the_newest_start_that_is_long_enough_counts(sqlite_store: Store) -> None:
     """One that has only begun says little; the one before it is told of."""
     _write(RunWriter(sqlite_store), np.full(300, 0.5))
