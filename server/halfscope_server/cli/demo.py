@@ -27,7 +27,8 @@ from halfscope_server.cli.children import Children
 from halfscope_server.cli.progress import Painter, RunProgress
 from halfscope_server.settings import Settings, child_environment
 
-SERVER_START_S = 60.0
+SERVER_START_S = 180.0
+"""Where five other things want the processor a minute is not enough; one that has died is noticed at once."""
 TRAINER = (sys.executable, "-m", "halfscope.demo")
 HANDOVER_S = 10.0
 """How long a run's last steps may take from the trainer to the server before what is recorded is printed without

@@ -26,6 +26,8 @@ Floats = NDArray[np.float64]
 
 ENOUGH_STEPS = 100
 """With fewer timed steps it is said how few they are."""
+LEAST_STEPS = 10
+"""Of fewer nothing is said: the first ones are warm-up, and nothing tells."""
 MIN_FREEDOM = 2
 """Of two repeats alone the interval is so wide (64 times their scatter) that it says nothing."""
 MAX_RAW_STEPS = 4096
@@ -82,6 +84,8 @@ def _speedup(comparison: Comparison, at: int, paces: list[Pace], unit: str, spre
     rates, baseline = paces[at].rates[unit], paces[0].rates[unit]
 
     def estimate() -> Estimate | None:
+        if min(rates.size, baseline.size) < LEAST_STEPS:
+            return None
         own, other = (_resampled(comparison.views[k], paces[k], unit) for k in (at, 0))
         return resampling.ratio(rates, baseline, extra_log=spread, resampled=own, baseline_resampled=other)
 

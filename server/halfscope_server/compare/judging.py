@@ -35,6 +35,7 @@ from halfscope_server.compare.noise import (
     t_quantile,
 )
 from halfscope_server.compare.types import Estimate, NoiseKind
+from halfscope_server.query.format import plural
 
 if TYPE_CHECKING:
     from halfscope_server.compare.comparison import Comparison
@@ -186,9 +187,8 @@ def _judge(comparison: Comparison, index: int) -> Judgement | NoAxis:
     if isinstance(kept, NoAxis):
         return kept
     if kept.x.size < MIN_CELLS:
-        return NoAxis(
-            reason=f"both have {comparison.options.metric} at {kept.x.size} places; at least {MIN_CELLS} are needed"
-        )
+        seen = plural(kept.x.size, "place")
+        return NoAxis(reason=f"both have {comparison.options.metric} at {seen}; at least {MIN_CELLS} are needed")
     is_repeat = comparison.members[index].group == 0
     repeats, wander = _repeats(comparison, index, is_repeat), _wander(kept)
     why = fairness.why_unpaired(comparison.baseline, comparison.views[index])

@@ -25,7 +25,7 @@ from halfscope_server.compare.types import (
     Reason,
     Verdict,
 )
-from halfscope_server.query.format import MISSING, integer, layer_words, number, plural, share
+from halfscope_server.query.format import MISSING, integer, layer_words, number, plural, share, shortened
 
 if TYPE_CHECKING:
     from halfscope_server.compare.comparison import Comparison
@@ -39,6 +39,8 @@ TELLING_TOLERANCES = 10
 """Times the tolerance: with so much of a difference beside a measured mechanism, and the same seed and data, it is the
 mechanism's. Healthy pairs of one seed stay below a third of it, and have no mechanism."""
 OF_A_MEMBER = re.compile(r"[A-H]: ")
+MAX_NAME_CHARS = 60
+"""Of a run's name within a sentence."""
 MAX_NAMED = 4
 """Things named one by one; of more the number is told."""
 
@@ -52,6 +54,8 @@ class _Case:
     member: Member
     name: str
     baseline_name: str
+    baseline_ruin: str
+    """What its metric ends as, where that is no number."""
     quality: Quality
     numerics: Numerics
     cost: Cost
@@ -82,13 +86,14 @@ def _case(comparison: Comparison, at: int) -> _Case:
     items = [item for item in comparison.fairness.items if not item.is_intended]
     different = [item for item in items if item.states[at] == "different"]
     confounders = [item for item in different if "quality" in item.confounds and item.id not in OF_SEEDS]
-    names = [member.name for member in members]
-    told = [f"{m.name} ({m.letter})" if names.count(m.name) > 1 else m.name or m.letter for m in members]
+    names = [shortened(member.name, MAX_NAME_CHARS) for member in members]
+    told = [f"{n} ({m.letter})" if names.count(n) > 1 else n or m.letter for n, m in zip(names, members, strict=True)]
     return _Case(
         at=at,
         member=members[at],
         name=told[at],
         baseline_name=told[0],
+        baseline_ruin=comparison.quality[0].final_words if comparison.quality[0].final is None else "",
         quality=quality,
         numerics=comparison.numerics[at],
         cost=comparison.cost[at],
@@ -211,6 +216,8 @@ def _judgement(case: _Case, outcome: Outcome, start: _Start, against: str = "") 
         case _:
             if quality.final is None:
                 return f"is {outcome}{against}: its {quality.metric} is {quality.final_words}"
+            if quality.difference is None and case.baseline_ruin:
+                return f"is {outcome}{against}: the baseline's {quality.metric} is {case.baseline_ruin}"
             by = f" by {_size(quality).lstrip('+-')}" if quality.difference else ""
             return f"is {outcome}{against}{by} in {quality.metric}{_from(case, start)}"
 

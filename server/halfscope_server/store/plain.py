@@ -1,6 +1,7 @@
 """Free-form values from outside, made safe to keep: bounded, of plain types, msgpack in and out.
 
 Owns the limits on text and mappings that an agent sends. Must not import the other store modules.
+Names and messages hold nothing that turns the direction of what is written behind them.
 Invariant: what `pack` wrote, `unpack` gives back with every float bit for bit, and it consists of None, bool, int,
 float, str, list and dict with str keys only. Text is cut rather than refused: a run whose name is too long is still a
 run.
@@ -8,6 +9,7 @@ run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,13 +20,16 @@ MAX_MAPPING_BYTES = 1 << 20
 MAX_DEPTH = 16
 """Nesting kept; deeper values are replaced by their type's name."""
 
+_TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Embeddings, overrides and isolates; letters that are written from the right need none of them."""
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder()
 
 
 def text(value: str, max_chars: int) -> str:
-    """Text without NUL (PostgreSQL takes none), cut with an ellipsis where it is too long."""
-    value = value.replace("\x00", "�")
+    """Text without NUL (PostgreSQL takes none) and turns of direction, cut with an ellipsis where it is too long."""
+    value = _TURNING.sub("", value.replace("\x00", "�"))
     return value if len(value) <= max_chars else value[: max_chars - 1] + "…"
 
 

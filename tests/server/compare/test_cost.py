@@ -156,6 +156,8 @@ def test_few_steps_are_told(sqlite_store: Store) -> None:
     assert cost.speedup is not None
     assert (cost.speedup.low, cost.speedup.high) == (None, None)
     assert any("only" in because for because in cost.because)
+    _run(sqlite_store, "just begun", num_steps=3)
+    assert _costs(sqlite_store, "fp32", "just begun")[1].speedup is None
 
 
 def test_runs_without_times_have_no_cost(sqlite_store: Store) -> None:

@@ -229,6 +229,32 @@ def test_layers_that_differ_alone_are_no_fault(sqlite_store: Store) -> None:
     assert "gradients differ in body from step 50 on, which does not make it worse" in sentence
 
 
+def test_a_baseline_that_ends_as_no_number_is_told_with_its_step(sqlite_store: Store) -> None:
+    """Better than NaN is no merit: the sentence says what it is better than."""
+    for run_id, first_bad in (("a", 60), ("b", 200)):
+        writer = RunWriter(sqlite_store, run_id, name=run_id)
+        writer.points("loss", np.arange(200), np.where(np.arange(200) < first_bad, 1.0, np.nan))
+        writer.end()
+        writer.commit()
+    views = Views(sqlite_store)
+    _, sentence, outcome = judge(Comparison([view for run_id in "ab" if (view := views.get(run_id))]))
+    assert outcome == "better"
+    assert sentence.startswith("b is better than a: the baseline's loss is NaN from step 60")
+
+
+def test_long_names_of_many_runs_leave_a_sentence_that_can_be_read(sqlite_store: Store) -> None:
+    """Shortened, and told apart by letters where they then are the same."""
+    for at in range(3):
+        writer = RunWriter(sqlite_store, f"r{at}", name=f"{'n' * 100}{at}{'n' * 80}")
+        writer.points("loss", np.arange(50), 1.0)
+        writer.end()
+        writer.commit()
+    views = Views(sqlite_store)
+    _, sentence, _ = judge(Comparison([view for at in range(3) if (view := views.get(f"r{at}"))]))
+    assert len(sentence) < 600
+    assert all(f"({letter})" in sentence for letter in "ABC")
+
+
 def test_a_live_pair_is_told_as_so_far(sqlite_store: Store) -> None:
     """In the sentence and among the limits."""
     verdict, sentence, _ = _judged(sqlite_store, live=True)

@@ -175,18 +175,20 @@ def test_a_fork_is_told(store: Store, begun: Make, make_sender: Make) -> None:
 
 
 def test_text_of_any_kind_is_taken(store: Store, make_sender: Make) -> None:
-    """NUL, which PostgreSQL refuses, is shown as what it is; what is too long is cut; bytes and deep values named."""
+    """NUL, which PostgreSQL refuses, is shown as what it is; what is too long is cut; bytes and deep values named; no
+    tag turns the words behind it round, and Arabic needs nothing that would."""
     sender = make_sender()
     sender.greet(store)
     deep: Any = "end"
     for _ in range(40):
         deep = [deep]
     config = {"bytes": b"123", "nul": "a\x00b", "deep": deep}
-    start = Start(1, "p\x00q", "n" * 300, config, ["t" * 100] * 50, {"big": "x" * (1 << 20)})
+    tags = ["\u202e\u0639\u0631\u0628\u064a\u2066", *["t" * 100] * 50]
+    start = Start(1, "p\x00q", "n" * 300, config, tags, {"big": "x" * (1 << 20)})
     assert not store.commit([sender.batch(start)], now_us=2).refused
     found = row(store, sender.run_id)
     assert (found.project, len(found.name), found.name[-1]) == ("p�q", 200, "…")
-    assert (len(found.tags), len(found.tags[0])) == (32, 64)
+    assert (len(found.tags), found.tags[0], len(found.tags[1])) == (32, "\u0639\u0631\u0628\u064a", 64)
     assert (found.config["bytes"], found.config["nul"]) == ("<3 bytes>", "a�b")
     assert "<list>" in str(found.config["deep"])
     assert "was left out; at most 1048576 are kept" in found.environment["halfscope"]
