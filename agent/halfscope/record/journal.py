@@ -98,8 +98,9 @@ class JournalWriter:
                 "use a new stream id for each process"
             )
         try:
-            os.ftruncate(lock, 0)
-            write_all(lock, f"{os.getpid()}\n".encode())
+            with contextlib.suppress(OSError):  # a word for people: whoever holds the lock is the writer without it
+                os.ftruncate(lock, 0)
+                write_all(lock, f"{os.getpid()}\n".encode())
             self._take_up()
             self._begin_segment([])
         except OSError:
@@ -166,7 +167,8 @@ class JournalWriter:
         path = self._place.segment(self.next_seq)
         room_bytes = self._quota_bytes - max(len(data), self._segment_bytes)
         quota.make_room(self._place, room_bytes, self._without_sketches)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        # A file is there only where an earlier try was torn and could not be removed.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         try:
             write_all(descriptor, data)
         except OSError:
@@ -186,12 +188,14 @@ class JournalWriter:
             data = path.read_bytes()
             header, at = segment.read_header(data)
             if header is None and segment.find_frame(data, 0) is None:
-                path.unlink()  # its writer died before the first record was whole
+                with contextlib.suppress(OSError):  # where it stays, it is written over
+                    path.unlink()  # its writer died before the first record was whole
                 continue
             self.next_seq, self._digest, end = _walk(data, at, first_seq, header)
             if end < len(data):
                 self.num_torn_bytes = len(data) - end
-                os.truncate(path, end)
+                with contextlib.suppress(OSError):  # where it stays, readers pass it over
+                    os.truncate(path, end)
             return
 
 
