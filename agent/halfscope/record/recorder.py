@@ -39,6 +39,8 @@ WRITE_INTERVAL_S = 0.05
 """Half of what a `kill -9` may cost."""
 RETRY_INTERVAL_S = 1.0
 """How long to wait after a failed write."""
+FINAL_TRIES_S = 0.5
+"""How long a journal that cannot be written is tried at the end of a run."""
 TEND_INTERVAL_S = 5.0
 """How long a killed sender is missed before the journal thread starts another."""
 DEFAULT_QUOTA_BYTES = 1024 * 1024 * 1024
@@ -302,6 +304,7 @@ class Recorder:
             now_s = time.monotonic()
             self._write(now_s, final=stopping)
             if stopping:
+                self._write_rest()
                 break
             if self.tend is not None and now_s >= self._tend_at:
                 self._tend_at = now_s + TEND_INTERVAL_S
@@ -374,6 +377,13 @@ class Recorder:
         if self._write_again_at:
             self._write_again_at = 0.0
             log.warning("halfscope: the journal in %s can be written again", self.place.path)
+
+    def _write_rest(self) -> None:
+        """The last chance: one call that failed does not cost the end of a run."""
+        deadline_s = time.monotonic() + FINAL_TRIES_S
+        while self._backlog and time.monotonic() < deadline_s:
+            time.sleep(WRITE_INTERVAL_S)
+            self._write(time.monotonic(), final=True)
 
     def _note_failure(self, error: Exception) -> None:
         self.num_failed_writes += 1
