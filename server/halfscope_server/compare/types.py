@@ -8,7 +8,7 @@ in words beside it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 MAX_MEMBERS = 8
 """Runs of one comparison, the baseline among them."""
@@ -23,9 +23,19 @@ NoiseKind = Literal["repeats", "paired", "tolerance", "none"]
 """Where a noise band comes from: repeats of a configuration; the scatter of the difference between runs of one seed and
 data order; the stated tolerance alone; nothing, so that nothing can be said."""
 
+REPORT_VERSION = 1
+"""Another number where a field of the report is gone or means something else."""
+
+
+class Documented:
+    """What the typed API describes by the docstrings of its fields."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[dict[str, bool]] = {"use_attribute_docstrings": True}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(Documented):
     """How runs are compared; hashable, because viewers who ask for the same share one computation."""
 
     metric: str = "loss"
@@ -36,7 +46,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(Documented):
     """A number with its 95% interval."""
 
     value: float
@@ -48,7 +58,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(Documented):
     """One run of a comparison."""
 
     run: str
@@ -73,7 +83,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FairnessItem:
+class FairnessItem(Documented):
     """One thing that runs should agree in."""
 
     id: str
@@ -93,7 +103,7 @@ class FairnessItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fairness:
+class Fairness(Documented):
     """All of them, different ones first."""
 
     items: list[FairnessItem]
@@ -107,7 +117,7 @@ class Fairness:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quality:
+class Quality(Documented):
     """One metric of one member against the baseline."""
 
     run: str
@@ -140,7 +150,7 @@ class Quality:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(Documented):
     """What a member takes, and against the baseline."""
 
     run: str
@@ -173,7 +183,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stability:
+class Stability(Documented):
     """How a member fared with its numbers."""
 
     run: str
@@ -192,7 +202,7 @@ class Stability:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerDivergence:
+class LayerDivergence(Documented):
     """One layer of one member against the baseline's, over the frames that both have."""
 
     layer: str
@@ -221,7 +231,7 @@ class LayerDivergence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Numerics:
+class Numerics(Documented):
     """Layers of one member against the baseline's, worst first."""
 
     run: str
@@ -242,7 +252,7 @@ class Numerics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class Reason(Documented):
     """Why a member is likely worse, or the baseline where the member is better: one mechanism with its evidence."""
 
     id: str
@@ -259,7 +269,7 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Documented):
     """What is said of one member against the baseline."""
 
     run: str
@@ -273,7 +283,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Documented):
     """A comparison whole; lists are by member."""
 
     key: str
@@ -294,3 +304,5 @@ class Report:
     """The baseline's has no layers."""
     verdicts: list[Verdict]
     """Without the baseline."""
+    version: int = REPORT_VERSION
+    """Of this format; another number where a field is gone or means something else."""

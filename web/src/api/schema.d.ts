@@ -1465,32 +1465,56 @@ export interface components {
         Cost: {
             /** Baseline Time S */
             baseline_time_s: number | null;
-            /** Because */
+            /**
+             * Because
+             * @description Where it is slower than the baseline, or its numbers are limited: why, in sentences.
+             */
             because: string[];
-            /** Confounded By */
+            /**
+             * Confounded By
+             * @description Ids of fairness items that make speed or memory incomparable.
+             */
             confounded_by: string[];
             /** Gradient Bytes */
             gradient_bytes: number | null;
-            /** Memory Of */
+            /**
+             * Memory Of
+             * @description `device` or `process`.
+             */
             memory_of: string;
-            /** Memory Ratio */
+            /**
+             * Memory Ratio
+             * @description Peak against the baseline's.
+             */
             memory_ratio: number | null;
             /** Optimizer State Bytes */
             optimizer_state_bytes: number | null;
             /** Parameter Bytes */
             parameter_bytes: number | null;
-            /** Peak Memory Bytes */
+            /**
+             * Peak Memory Bytes
+             * @description Of the device where there is one, else of the process.
+             */
             peak_memory_bytes: number | null;
             /** Run */
             run: string;
+            /** @description Ratio of throughputs; None for the baseline. */
             speedup: components["schemas"]["Estimate"] | null;
+            /** @description Median. */
             step_s: components["schemas"]["Estimate"] | null;
-            /** Step Spread */
+            /**
+             * Step Spread
+             * @description (95th - 5th percentile) / median of the step time.
+             */
             step_spread: number | null;
+            /** @description Median samples/s (tokens/s where no samples are known, steps/s where neither), warm-up left out; bootstrap. */
             throughput: components["schemas"]["Estimate"] | null;
             /** Throughput Unit */
             throughput_unit: string;
-            /** Time To Baseline S */
+            /**
+             * Time To Baseline S
+             * @description Training time until it had the baseline's final level of the metric; None: not reached.
+             */
             time_to_baseline_s: number | null;
             /** Warmup Steps */
             warmup_steps: number;
@@ -1520,10 +1544,14 @@ export interface components {
         Estimate: {
             /**
              * Count
+             * @description Values it rests on (steps, blocks or runs, as the field says).
              * @default 0
              */
             count?: number;
-            /** High */
+            /**
+             * High
+             * @description None: too few values for an interval.
+             */
             high?: number | null;
             /** Low */
             low?: number | null;
@@ -1612,7 +1640,10 @@ export interface components {
         Fairness: {
             /** Items */
             items: components["schemas"]["FairnessItem"][];
-            /** Num Different */
+            /**
+             * Num Different
+             * @description Without intended ones.
+             */
             num_different: number;
             /** Num Same */
             num_same: number;
@@ -1624,30 +1655,42 @@ export interface components {
          * @description One thing that runs should agree in.
          */
         FairnessItem: {
-            /** Confounds */
+            /**
+             * Confounds
+             * @description What a difference here makes impossible to attribute to precision.
+             */
             confounds: ("quality" | "speed" | "memory")[];
             /** Id */
             id: string;
             /**
              * Is Intended
+             * @description What is being compared (precision, scaler): a difference here is no unfairness.
              * @default false
              */
             is_intended?: boolean;
             /**
              * State
+             * @description `different` where any member differs from the baseline.
              * @enum {string}
              */
             state: "same" | "different" | "unknown";
-            /** States */
+            /**
+             * States
+             * @description By member against the baseline; the baseline's own is `same`.
+             */
             states: ("same" | "different" | "unknown")[];
             /**
              * Text
+             * @description What follows from it, or why it is unknown: `batch 64 against 32: speed and quality are not comparable`.
              * @default
              */
             text?: string;
             /** Title */
             title: string;
-            /** Values */
+            /**
+             * Values
+             * @description By member, in words; `–` where not recorded.
+             */
             values: string[];
         };
         /**
@@ -1697,25 +1740,53 @@ export interface components {
             baseline_lost_update_share: number | null;
             /** Baseline Zero Share */
             baseline_zero_share: number | null;
-            /** Distance Bits */
+            /**
+             * Distance Bits
+             * @description Earth mover's distance between the two exponent histograms of nonzero finite elements, in bits (log2), over the
+             *     last tenth of common frames added up.
+             */
             distance_bits: number | null;
-            /** First Step */
+            /**
+             * First Step
+             * @description The member's first sketched step from which it differs beyond noise and stays so; None: it does not.
+             */
             first_step: number | null;
             /** Layer */
             layer: string;
-            /** Lost Update Share */
+            /**
+             * Lost Update Share
+             * @description Nonzero updates that did not change the stored weight, of the member.
+             */
             lost_update_share: number | null;
-            /** Noise Bits */
+            /**
+             * Noise Bits
+             * @description What repeats, or the first common frames, differ by.
+             */
             noise_bits: number | null;
-            /** Norm Ratio */
+            /**
+             * Norm Ratio
+             * @description Member's over baseline's, there.
+             */
             norm_ratio: number | null;
-            /** Score */
+            /**
+             * Score
+             * @description Order of ranking, larger is worse.
+             */
             score: number;
-            /** Underflow Share */
+            /**
+             * Underflow Share
+             * @description As everywhere, of the member.
+             */
             underflow_share: number | null;
-            /** What */
+            /**
+             * What
+             * @description In which respect it parted: `zeros`, `distance`, `norm`, `nonfinite`, `updates`; empty where it did not.
+             */
             what: string;
-            /** Would Flush Share */
+            /**
+             * Would Flush Share
+             * @description What FP16 would flush of the baseline's gradient at the member's scale: a lower bound.
+             */
             would_flush_share: number | null;
             /** Zero Share */
             zero_share: number | null;
@@ -1983,27 +2054,43 @@ export interface components {
          * @description One run of a comparison.
          */
         Member: {
-            /** Config */
+            /**
+             * Config
+             * @description What tells it from the others: keys in which members differ.
+             */
             config?: {
                 [key: string]: string;
             };
-            /** Group */
+            /**
+             * Group
+             * @description Runs that differ in nothing but the seed are repeats of one configuration and have the same number; the
+             *     baseline's is 0.
+             */
             group: number;
             /** Last Step */
             last_step: number | null;
-            /** Letter */
+            /**
+             * Letter
+             * @description `A` for the baseline, then `B` ...
+             */
             letter: string;
             /** Name */
             name: string;
             /** Precision */
             precision: string;
-            /** Precision Role */
+            /**
+             * Precision Role
+             * @description Colour role of its lines.
+             */
             precision_role: string;
             /** Project */
             project: string;
             /** Run */
             run: string;
-            /** State */
+            /**
+             * State
+             * @description As in the table of runs: `live`, `finished` ...
+             */
             state: string;
         };
         /**
@@ -2065,17 +2152,29 @@ export interface components {
          * @description Layers of one member against the baseline's, worst first.
          */
         Numerics: {
-            /** First Layer */
+            /**
+             * First Layer
+             * @description The layer that parted first; of several at one frame the last in forward order, whose gradient comes first.
+             */
             first_layer: string;
             /** First Step */
             first_step: number | null;
-            /** Interval */
+            /**
+             * Interval
+             * @description Steps between them: how exactly a first step is known.
+             */
             interval: number | null;
             /** Layers */
             layers: components["schemas"]["LayerDivergence"][];
-            /** Num Common */
+            /**
+             * Num Common
+             * @description Layers that both have.
+             */
             num_common: number;
-            /** Num Frames */
+            /**
+             * Num Frames
+             * @description Sketched steps that both have.
+             */
             num_frames: number;
             /** Only Baseline */
             only_baseline: string[];
@@ -2083,6 +2182,7 @@ export interface components {
             only_member: string[];
             /**
              * Reason
+             * @description Why nothing can be said.
              * @default
              */
             reason?: string;
@@ -2102,11 +2202,13 @@ export interface components {
             align?: "attempts" | "applied" | "samples" | "tokens" | "time";
             /**
              * Metric
+             * @description Series that stands for quality.
              * @default loss
              */
             metric?: string;
             /**
              * Tolerance Share
+             * @description Relative difference that is never called one.
              * @default 0.005
              */
             tolerance_share?: number;
@@ -2294,15 +2396,33 @@ export interface components {
          * @description One metric of one member against the baseline.
          */
         Quality: {
-            /** Absolute */
+            /**
+             * Absolute
+             * @description The difference itself, where it is more than ten times the baseline's level: that is next to nothing then, and
+             *     what is relative to it tells nothing.
+             */
             absolute?: number | null;
+            /** @description Relative to the baseline's level there, positive where larger; None for the baseline itself. */
             difference: components["schemas"]["Estimate"] | null;
+            /**
+             * @description Level at the end: the mean over the last tenth of what both have (at least 20 places, but no more than the last
+             *     quarter).
+             */
             final: components["schemas"]["Estimate"] | null;
-            /** Final Words */
+            /**
+             * Final Words
+             * @description Also where it is not finite: `NaN from step 1,202`.
+             */
             final_words: string;
-            /** First Step */
+            /**
+             * First Step
+             * @description The member's own step there.
+             */
             first_step: number | null;
-            /** First X */
+            /**
+             * First X
+             * @description Where the difference leaves the noise band and stays out to the end of what both have.
+             */
             first_x: number | null;
             /** Lower Is Better */
             lower_is_better: boolean;
@@ -2313,11 +2433,20 @@ export interface components {
              * @enum {string}
              */
             noise: "repeats" | "paired" | "tolerance" | "none";
-            /** Noise Absolute */
+            /**
+             * Noise Absolute
+             * @description Half width of the band, where the difference is told absolute.
+             */
             noise_absolute?: number | null;
-            /** Noise Share */
+            /**
+             * Noise Share
+             * @description Half width of the band at the end, relative to the baseline's level.
+             */
             noise_share: number | null;
-            /** Oscillation */
+            /**
+             * Oscillation
+             * @description `loss_oscillation` over the last 200 steps, for the loss.
+             */
             oscillation: number | null;
             /**
              * Outcome
@@ -2326,6 +2455,7 @@ export interface components {
             outcome: "equal" | "worse" | "better" | "unknown";
             /**
              * Reason
+             * @description Why it is unknown, or what limits it.
              * @default
              */
             reason?: string;
@@ -2426,10 +2556,14 @@ export interface components {
              * @enum {string}
              */
             certainty?: "measured" | "likely";
-            /** Id */
+            /**
+             * Id
+             * @description `underflow`, `lost_updates`, `scale_collapsed`, `nonfinite_applied`, `skips` ...
+             */
             id: string;
             /**
              * Is Of Baseline
+             * @description What was wrong with the baseline, where the member is better.
              * @default false
              */
             is_of_baseline?: boolean;
@@ -2445,7 +2579,10 @@ export interface components {
             score?: number;
             /** Step */
             step?: number | null;
-            /** Text */
+            /**
+             * Text
+             * @description One sentence with numbers: `head.weight lost 62% of its gradient below FP16's floor from step 340 on`.
+             */
             text: string;
         };
         /**
@@ -2458,13 +2595,22 @@ export interface components {
             fairness: components["schemas"]["Fairness"];
             /** Is Live */
             is_live: boolean;
-            /** Key */
+            /**
+             * Key
+             * @description Run ids joined by commas: which comparison this is.
+             */
             key: string;
             /** Members */
             members: components["schemas"]["Member"][];
-            /** Metrics */
+            /**
+             * Metrics
+             * @description Series that at least two members have and that can stand for quality.
+             */
             metrics: string[];
-            /** Numerics */
+            /**
+             * Numerics
+             * @description The baseline's has no layers.
+             */
             numerics: components["schemas"]["Numerics"][];
             options: components["schemas"]["Options"];
             /**
@@ -2474,12 +2620,24 @@ export interface components {
             outcome: "equal" | "worse" | "better" | "unknown";
             /** Quality */
             quality: components["schemas"]["Quality"][];
-            /** Sentence */
+            /**
+             * Sentence
+             * @description The verdict at the top.
+             */
             sentence: string;
             /** Stability */
             stability: components["schemas"]["Stability"][];
-            /** Verdicts */
+            /**
+             * Verdicts
+             * @description Without the baseline.
+             */
             verdicts: components["schemas"]["Verdict"][];
+            /**
+             * Version
+             * @description Of this format; another number where a field is gone or means something else.
+             * @default 1
+             */
+            version?: number;
         };
         /**
          * Rug
@@ -3171,7 +3329,10 @@ export interface components {
             scale_max: number | null;
             /** Scale Min */
             scale_min: number | null;
-            /** Skips */
+            /**
+             * Skips
+             * @description By class: settling, probe, single, streak ...
+             */
             skips: {
                 [key: string]: number;
             };
@@ -3356,7 +3517,10 @@ export interface components {
             from_step: number | null;
             /** Layer */
             layer: string;
-            /** Limits */
+            /**
+             * Limits
+             * @description What this does not say, or rests on: `one run each; tolerance 0.5%`.
+             */
             limits: string[];
             /**
              * Outcome
