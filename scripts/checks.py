@@ -4,6 +4,7 @@
     python scripts/checks.py lint types  only these
 
 Two groups run at a time, the longest of them early: what one waits for is the other's time. Lines carry their group.
+What they train, and the process that has loaded torch for all who train, they have in common.
 Invariant: exits 0 only when every group it was asked for ran and passed.
 """
 
@@ -15,7 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,10 +36,11 @@ minute for nothing."""
 GROUPS: dict[str, list[list[str]]] = {
     "lint": [[str(BIN / "ruff"), "check", "."], [str(BIN / "ruff"), "format", "--check", "."]],
     "imports": [[str(BIN / "lint-imports")]],
-    # tests/conftest.py puts files with slow tests first, in place of xdist's order by number of tests.
+    # Three processes: a third of the time each waits, for trainings, servers and databases. tests/conftest.py puts
+    # files with slow tests first, in place of xdist's order by number of tests.
     "python": [
         [
-            *(*PYTEST, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "-p", "no:playwright"),
+            *(*PYTEST, "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-p", "no:playwright"),
             *("--ignore", "tests/e2e", "--ignore", INTEGRATIONS),
         ],
         [*PYTEST, "-p", "no:playwright", INTEGRATIONS],
@@ -56,25 +60,34 @@ class Result:
     passed: bool
 
 
-def environment(recordings: str) -> dict[str, str]:
-    """One thread per process: oversubscribed BLAS threads make everything slower. And modules are compiled once.
+def prepare(folder: Path) -> None:
+    """The environment of all groups. One thread per process: oversubscribed BLAS threads make everything slower.
 
     Args:
-        recordings: where groups that train find what another has trained already.
+        folder: where groups that train find what another has trained already.
     """
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    paths = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "HALFSCOPE_TEST_RECORDINGS": recordings}
-    return {**kept, "OMP_NUM_THREADS": "1", **paths}
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once
+    os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["TRITON_INTERPRET"] = "1"  # as tests/conftest.py has it; torch, where it is loaded first, asks once
+    os.environ["HALFSCOPE_TEST_RECORDINGS"] = str(folder / "recordings")
 
 
-def run(name: str, recordings: str) -> Result:
+def preloaded(folder: Path) -> AbstractContextManager[Mapping[str, str]]:
+    """What tests fork their programs from, and the variables by which they find it; see tests/helpers/preloaded.py."""
+    sys.path.insert(0, str(ROOT))
+    from tests.helpers.preloaded import shared
+
+    return shared(folder)
+
+
+def run(name: str) -> Result:
     """Runs the commands of a group until one fails; what they write is printed by line, behind the group's name."""
     began_s = time.monotonic()
     for command in GROUPS[name]:
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=environment(recordings),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -99,10 +112,14 @@ def main() -> int:
         sys.exit(f"no such group: {', '.join(unknown)}; there are: {', '.join(GROUPS)}")
     began_s = time.monotonic()
     with (
-        tempfile.TemporaryDirectory(prefix="halfscope-recordings-") as recordings,
+        tempfile.TemporaryDirectory(prefix="halfscope-checks-") as folder,
         ThreadPoolExecutor(NUM_AT_ONCE) as pool,
+        ExitStack() as stack,
     ):
-        results = list(pool.map(lambda name: run(name, recordings), chosen))
+        prepare(Path(folder))
+        if {"python", "browser"} & set(chosen):
+            os.environ.update(stack.enter_context(preloaded(Path(folder))))
+        results = list(pool.map(run, chosen))
     print(f"\n=== groups, slowest first ({NUM_AT_ONCE} at a time; {time.monotonic() - began_s:.0f} s in all)")
     for result in sorted(results, key=lambda result: -result.took_s):
         print(f"{result.took_s:7.1f} s  {result.name:8} {'passed' if result.passed else 'FAILED'}")

@@ -8,7 +8,8 @@
 
 As a script this file is that process. A fork leaves its loop, and the program then runs as the rest of the script:
 uncaught exceptions, `sys.exit`, threads, hooks at exit and signals are Python's own business, as ever. Not for programs
-that set up what torch or Python read when they are loaded (thread counts, options of the interpreter).
+that set up what torch or Python read when they are loaded (thread counts, options of the interpreter). All test
+processes below `shared` have one such process of each kind in common, since to load torch takes several seconds.
 Invariant: nothing is loaded before the fork but what was asked for; for programs that train, nothing of halfscope.
 """
 
@@ -37,6 +38,9 @@ from typing import Any
 
 TRAINING = ("torch._dynamo",)  # every optimizer loads it when it is made
 SERVING = ("halfscope_server.app", "halfscope_server.cli.serve", "alembic.command", "plotly.graph_objects")
+SHARED = {TRAINING: "training", SERVING: "serving"}
+FOLDER = "HALFSCOPE_TEST_PRELOADED"
+"""Names the folder in which the shared ones are found, each as a socket."""
 
 _STAND_IN = """\
 import json, os, socket, sys
@@ -103,23 +107,35 @@ class Forked:
 class Preloaded:
     """Starts programs."""
 
-    def __init__(self, modules: Sequence[str] = TRAINING) -> None:
-        ours, theirs = socket.socketpair()
+    def __init__(self, modules: tuple[str, ...] = TRAINING, listener: socket.socket | None = None) -> None:
+        """
+        Args:
+            listener: where others may ask for programs too. Without one, and where there is a shared process of this
+                kind, that one starts the programs.
+        """
+        self._process: subprocess.Popen[bytes] | None = None
+        self._one_at_a_time = threading.Lock()
+        if listener is None and FOLDER in os.environ and modules in SHARED:
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.connect(str(Path(os.environ[FOLDER], SHARED[modules])))
+            return
+        self._socket, theirs = socket.socketpair()
         with theirs:
+            fds = [theirs.fileno(), *([listener.fileno()] if listener is not None else [])]
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "error", __file__, str(theirs.fileno()), *modules],
+                [sys.executable, "-W", "error", __file__, ",".join(map(str, fds)), *modules],
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=fds,
                 start_new_session=True,
             )
-        self._socket, self._one_at_a_time = ours, threading.Lock()
 
     def __enter__(self) -> Preloaded:
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._socket.close()
-        self._process.wait(60)
+        if self._process is not None:
+            self._process.wait(60)
 
     def start(
         self,
@@ -213,27 +229,59 @@ def serving() -> Preloaded:
     return preloaded
 
 
-def _next_program(server: socket.socket) -> list[str]:
+@contextlib.contextmanager
+def shared(folder: Path) -> Iterator[Mapping[str, str]]:
+    """One process of each kind for whoever is started with these variables in its environment."""
+    with contextlib.ExitStack() as stack:
+        for modules, name in SHARED.items():
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(str(folder / name))
+            listener.listen()
+            stack.enter_context(Preloaded(modules, listener))
+        yield {FOLDER: str(folder)}
+
+
+def _next_program(owner: socket.socket, listener: socket.socket | None = None) -> list[str]:
     """Forks for every request; returns in the forks alone, with the arguments of the program to be.
 
     A fork has working directory, environment and standard output of its own by then, as a process started anew has.
+    Ends when the owner, who may ask as well as those who come to the listener, is gone.
     """
-    requests = server.makefile("rb")
+    asking = {owner, *([listener] if listener is not None else [])}
     while True:
-        mark, fds, _, _ = socket.recv_fds(server, 1, 3)
-        if not mark:
-            os._exit(0)
-        request = json.loads(requests.readline())
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:  # of earlier programs, what waited for them
-                pass
-        if os.fork() == 0:
-            requests.close()
-            server.close()
-            _as_parent(*fds)
-            return _become(request)
-        for fd in fds:
-            os.close(fd)
+        for asker in select.select(asking, [], [])[0]:
+            if asker is listener:
+                asking.add(listener.accept()[0])
+                continue
+            mark, fds, _, _ = socket.recv_fds(asker, 1, 3)
+            line = _line(asker) if mark else b""
+            if line:
+                with contextlib.suppress(ChildProcessError):
+                    while os.waitpid(-1, os.WNOHANG)[0]:  # of earlier programs, what waited for them
+                        pass
+                if os.fork() == 0:
+                    for each in asking:
+                        each.close()
+                    _as_parent(*fds)
+                    return _become(json.loads(line))
+            elif asker is owner:
+                os._exit(0)
+            else:
+                asking.remove(asker)
+                asker.close()
+            for fd in fds:
+                os.close(fd)
+
+
+def _line(asker: socket.socket) -> bytes:
+    """The whole of a request, behind which nothing is said before it is answered; nothing where the asker is gone."""
+    said = b""
+    while not said.endswith(b"\n"):
+        more = asker.recv(1 << 20)
+        if not more:
+            return b""
+        said += more
+    return said
 
 
 def _as_parent(out: int, err: int, status: int) -> None:
@@ -288,5 +336,7 @@ def _load(modules: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a script's background has it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     _load(sys.argv[2:])
-    _run(_next_program(socket.socket(fileno=int(sys.argv[1]))))
+    _run(_next_program(*(socket.socket(fileno=int(fd)) for fd in sys.argv[1].split(","))))
