@@ -12,15 +12,18 @@
     ''')
     assert job.recorded[1].series("grad.norm") and job.given[0]["weight"].equal(job.given[1]["weight"])
 
-Ranks are forks of the preloaded process (`train`), or workers of torch's own elastic agent (`under_torchrun`), which
-gives them the environment that `torchrun` gives and starts them again when one dies. Both cost half a second of
-processor time a rank. Invariant: a job that hangs is killed and told as one, and no rank outlives the call.
+Ranks are forks of the preloaded process (`train`), or of a `torchrun` that is such a fork itself (`under_torchrun`):
+what it reads, how it starts, watches, ends and restarts its ranks is its own; only where it would execute Python it
+forks. Both cost half a second of processor time a rank. Invariant: a job that hangs is killed and told as one, and no
+rank outlives the call.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import tempfile
 import textwrap
 import time
@@ -65,33 +68,56 @@ def join(**options):
 JOIN = "join()\n"
 LEAVE = "\ndist.destroy_process_group()\n"
 
-_AGENT = """\
-import atexit, os, runpy, sys
-from torch.distributed.launcher.api import elastic_launch
-from torch.distributed.run import config_from_args, parse_args
+_TORCHRUN = """\
+import atexit, gc, os, shutil, signal, subprocess, sys, threading
+import torch.distributed.run
+import torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler as handler
+from tests.helpers import preloaded
 
 
-def worker(path):
-    # As in a process that was started anew: hooks at exit run, and an exception ends it with 1.
-    code = 0
+class Forked(subprocess.Popen):
+    # Where Python is to be executed, this process forks, and the fork runs what Python would.
+    def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo, creationflags,
+                       shell, p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, *rest):
+        self.pid = os.fork()
+        if self.pid == 0:
+            become(args, env, c2pwrite, errwrite)
+        self._child_created = True
+        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
+
+
+def become(args, env, out, err):
+    code = 1
     try:
-        sys.argv[:] = [path]
-        runpy.run_path(path, run_name="__main__")
+        os.setsid()
+        for target, fd in ((1, out), (2, err)):
+            if fd != -1:
+                os.dup2(fd, target)
+        gc.freeze()
+        os.closerange(3, 256)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        atexit._clear()
+        os.environ.clear()
+        os.environ.update(env)
+        program, *rest = args
+        preloaded._run(rest[1:] if program == sys.executable else [shutil.which(program), *rest])  # without its -u
+        code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
-        code = 1
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if code:
-        os._exit(code)  # without one, the agent waits for what this function returns
+    finally:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
-config, _, rest = config_from_args(parse_args(sys.argv[1:]))
-config.start_method = "fork"
-elastic_launch(config, worker)(sys.argv[-1])
+handler.Popen = Forked
+torch.distributed.run.main(sys.argv[1:])
 """
 
 
@@ -103,7 +129,7 @@ class Job:
     codes: Sequence[int]
     """Exit code of each rank; of torchrun, its own alone."""
     outputs: Sequence[str]
-    """What each rank wrote to standard error, likewise."""
+    """What each rank wrote; of torchrun, what all of them wrote."""
 
     @property
     def journals(self) -> Path:
@@ -177,31 +203,70 @@ def under_torchrun(
     program: str,
     *,
     num_ranks: int = 2,
-    max_restarts: int = 0,
+    options: Sequence[str] = (),
+    command: Sequence[str] = ("{program}",),
     env: Mapping[str, str] | None = None,
     may_fail: bool = False,
     timeout_s: float = TIMEOUT_S,
 ) -> Job:
-    """As `train`, by torch's elastic agent on one node, whose workers are its forks."""
+    """As `train`, by `torchrun`, which reads its own command line and starts ranks again that die.
+
+    Args:
+        options: of torchrun, before the command.
+        command: what torchrun runs; `{program}` is the program's file.
+    """
+    with torchrun(python, folder, program, num_ranks=num_ranks, options=options, command=command, env=env) as agent:
+        try:
+            code = agent.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"torchrun did not end in {timeout_s:g} s\n{_said(folder)}") from None
+    job = Job(folder=folder, codes=[code], outputs=[_said(folder)])
+    assert may_fail or code == 0, f"ended with {code}\n{job.outputs[0]}"
+    return job
+
+
+@contextlib.contextmanager
+def torchrun(
+    python: Preloaded,
+    folder: Path,
+    program: str,
+    *,
+    num_ranks: int = 2,
+    options: Sequence[str] = (),
+    command: Sequence[str] = ("{program}",),
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Forked]:
+    """`torchrun` that is on; ended with its ranks at the end. See `under_torchrun`."""
     environment = _environment(folder, env)
     path = folder / "program.py"
     path.write_text(PRELUDE + JOIN + textwrap.dedent(program) + LEAVE)
-    # What --standalone stands for.
-    meeting = ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", f"--rdzv-id={new_run_id()}"]
-    options = [*meeting, f"--nproc-per-node={num_ranks}", f"--max-restarts={max_restarts}"]
-    arguments = ["-c", _AGENT, *options, "--monitor-interval=0.1", str(path)]
-    with tempfile.TemporaryDirectory() as logs:
+    given = [f"--nproc-per-node={num_ranks}", f"--master-port={free_port()}", "--monitor-interval=0.1", *options]
+    rest = [word.replace("{program}", str(path)) for word in command]
+    with tempfile.TemporaryDirectory() as logs, (folder / "torchrun.log").open("wb") as log:
         environment["TMPDIR"] = logs
-        done = python.run(arguments, env=environment, strict=False, timeout_s=timeout_s)
-    job = Job(folder=folder, codes=[done.returncode], outputs=[done.stdout + done.stderr])
-    assert may_fail or done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return job
+        fd = log.fileno()
+        agent = python.start(["-c", _TORCHRUN, *given, *rest], stdout=fd, stderr=fd, env=environment, strict=False)
+        try:
+            yield agent
+        finally:
+            agent.terminate()  # it ends its ranks
+            try:
+                agent.wait(10.0)
+            except subprocess.TimeoutExpired:
+                agent.kill()
+                agent.wait(TIMEOUT_S)
+
+
+def _said(folder: Path) -> str:
+    """What torchrun and its ranks wrote."""
+    return (folder / "torchrun.log").read_text(errors="replace")
 
 
 def _environment(folder: Path, env: Mapping[str, str] | None) -> dict[str, str]:
     (folder / "given").mkdir(parents=True, exist_ok=True)
     return {
         **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "MASTER_ADDR": "127.0.0.1",
         "OMP_NUM_THREADS": "1",
         "HALFSCOPE_MODE": "offline",

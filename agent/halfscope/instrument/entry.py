@@ -30,6 +30,7 @@ from halfscope.instrument.interval import SketchInterval
 from halfscope.instrument.report import Reporter
 from halfscope.instrument.run import DRAIN_S, Run
 from halfscope.instrument.sketching import LayerNumbers, SketchTaker
+from halfscope.instrument.standstill import Standstill
 from halfscope.instrument.updating import UpdateTaker
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.instrument.watcher import Watcher
@@ -266,6 +267,7 @@ def _start(
         _active[key] = run
     if settings.world_size > 1:
         recorder.facts({"ranks": {"source": settings.place_source}})
+        recorder.look = guard.wrap("standstill", Standstill(recorder, watcher, settings.start_step).look)
     guard.wrap("facts", facts.started)(settings.start_step, demo="demo" in settings.tags)
     guard.wrap("fingerprint of the weights", facts.weights)(watcher.rings)
     guard.wrap("hooks", watcher.attach)()

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from halfscope import integrations
+from halfscope.config import whole
 from halfscope.guard import Guard
 from halfscope.launch.births import Births, Kind
 
@@ -73,5 +74,5 @@ class AutoWatch:
     def _say_if_nothing(self) -> None:
         launcher = self._launcher
         seen = launcher is not None and (launcher.num_runs or launcher.num_watched_by_program)
-        if self._pid == os.getpid() and not seen:
+        if self._pid == os.getpid() and not seen and whole("RANK", 0) == 0:
             print(NOTHING, file=sys.stderr)

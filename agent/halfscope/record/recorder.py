@@ -125,6 +125,8 @@ class Recorder:
         self.tend: Callable[[], None] | None = None
         """Called by the journal thread every `TEND_INTERVAL_S`; must not raise. Sees that a sender runs."""
         self._tend_at = time.monotonic() + TEND_INTERVAL_S
+        self.look: Callable[[float], None] | None = None
+        """Called by the journal thread before it writes, with the monotonic clock; must not raise."""
         self._thread = threading.Thread(target=self._run, name="halfscope-journal", daemon=True)
 
     def declare(
@@ -300,8 +302,10 @@ class Recorder:
             self._wake.wait(WRITE_INTERVAL_S)
             self._wake.clear()
             stopping = self._stopping
-            self._encode_ring()
             now_s = time.monotonic()
+            if self.look is not None and not stopping:
+                self.look(now_s)
+            self._encode_ring()
             self._write(now_s, final=stopping)
             if stopping:
                 self._write_rest()

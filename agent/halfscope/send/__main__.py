@@ -41,6 +41,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m halfscope.send", description="Ships a directory's journals.")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--server")
+    parser.add_argument("--lock", type=int, help="descriptor of the node's lock, which is held already")
     parser.add_argument("--idle-s", type=float, default=IDLE_S)
     parser.add_argument("--keep-s", type=float, default=KEEP_S, help="how long shipped journals are kept")
     parsed = parser.parse_args()
@@ -49,14 +50,17 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     make_directory(parsed.directory)
+    lock: int | None = parsed.lock
     while True:
-        lock = try_lock(lock_path(parsed.directory))
+        if lock is None:
+            lock = try_lock(lock_path(parsed.directory))
         if lock is None:
             return 0  # another one was faster
         try:
             _serve(parsed.directory, parsed.server, idle_s=parsed.idle_s, keep_s=parsed.keep_s)
         finally:
             os.close(lock)
+            lock = None
         # A training that began while we made up our mind saw us running and counts on us.
         if not _has_work(parsed.directory, parsed.server):
             return 0

@@ -24,7 +24,7 @@ import msgspec
 
 from halfscope.config import journal_directory
 from halfscope.record.acks import read_acks
-from halfscope.record.layout import StreamPlace, is_locked, make_directory, write_atomically
+from halfscope.record.layout import StreamPlace, is_locked, make_directory, try_lock, write_atomically
 from halfscope.send.endpoint import Endpoint, resolve
 
 log = logging.getLogger("halfscope")
@@ -185,8 +185,12 @@ def _start(directory: Path, server: str | None) -> tuple[bool, str]:
 def _spawn(directory: Path, server: str | None) -> None:
     if not sys.executable:
         raise FileNotFoundError("this Python does not say where its executable is")
+    # Taken here and handed on: of several ranks that start at once, one starts the sender.
+    lock = try_lock(lock_path(directory))
+    if lock is None:
+        return
     # -P: the training's own directory may hold a module named like one of ours or of the standard library.
-    command = [sys.executable, "-P", "-m", "halfscope.send", str(directory)]
+    command = [sys.executable, "-P", "-m", "halfscope.send", str(directory), "--lock", str(lock)]
     if server:
         command += ["--server", server]
     environ = dict(os.environ)
@@ -194,14 +198,18 @@ def _spawn(directory: Path, server: str | None) -> None:
     if package_root.name not in ("site-packages", "dist-packages"):
         # A source tree, found by a path that only this process may know.
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package_root), environ.get("PYTHONPATH", "")]))
-    _spawned[directory] = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        env=environ,
-    )
+    try:
+        _spawned[directory] = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=environ,
+            pass_fds=[lock],
+        )
+    finally:
+        os.close(lock)
 
 
 _servers: dict[Path, str | None] = {}

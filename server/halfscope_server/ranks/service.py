@@ -12,12 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from halfscope_server.errors import Unavailable
 from halfscope_server.query.summary import now_us as wall_clock_us
 from halfscope_server.ranks.findings import Finding
 from halfscope_server.ranks.reports import Held, Ranks
-from halfscope_server.ranks.stuck import Missing, Stuck
+from halfscope_server.ranks.stuck import Missing, Stuck, places
 from halfscope_server.store.leading import Leader
 from halfscope_server.store.rank_states import RankEvent
 from halfscope_server.store.store import Store
@@ -68,7 +69,7 @@ class RankService:
         clock_us: Callable[[], int] = wall_clock_us,
     ) -> None:
         self._store, self._ranks, self._tell, self._clock_us = store, ranks, tell, clock_us
-        self._stuck, self._missing = Stuck(), Missing()
+        self._stuck, self._missing = Stuck(partial(places, store)), Missing()
         self._changed = threading.Condition()
         self._hinted: set[str] = set()
         self._is_closed = False

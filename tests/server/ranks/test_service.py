@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from halfscope_server.ranks.types import RanksReport
 from halfscope_server.store.store import Store
 from halfscope_server.store.types import SERVER_STREAM, Applied, EventRow
 
-from tests.server.conftest import BEGAN_US
+from tests.server.conftest import BEGAN_US, RunWriter
 from tests.server.ranks.conftest import slices
 from tests.server.ranks.test_following import write
 
@@ -41,6 +41,13 @@ def clock() -> Clock:
 
 def service_of(store: Store, clock: Clock, **options: Any) -> RankService:
     return RankService(store, Ranks(store), clock_us=clock, **options)
+
+
+def stand(writers: Sequence[RunWriter], places: Mapping[int, tuple[int, str]]) -> None:
+    """Ranks say the last step that is complete, and what they do since."""
+    for rank, (step, phase) in places.items():
+        writers[rank].points("rank.standing_s", [step], 3.0, unit="s", phase=phase)
+        writers[rank].commit()
 
 
 def written(store: Store, run_id: str = "run1") -> list[EventRow]:
@@ -103,12 +110,13 @@ def test_healthy_ranks_of_two_and_four_leave_no_event(lite: Store, ranks_of: Cal
 def test_a_frozen_rank_is_named_within_ten_seconds_and_once(
     lite: Store, ranks_of: Callable[..., Any], clock: Clock
 ) -> None:
-    """The others have begun their next step and wait in its reduction; its agent is still heard."""
+    """It alone does not say where it stands, though steps are so short that all seem to be at the same; it is heard."""
     writers = ranks_of(4)
     service = service_of(lite, clock)
     for rank, writer in enumerate(writers):
-        write(writer, rank, {}, 0, 20 - (rank == 2))
+        write(writer, rank, {}, 0, 19)
     service.round()
+    stand(writers, {0: (19, "reduction"), 1: (19, "reduction"), 3: (18, "attempt")})
     keys = [("run1", f"{0:08x}{rank:08x}") for rank in range(4)]
     for _ in range(20):
         clock.pass_s(2)
@@ -128,9 +136,66 @@ def test_a_frozen_rank_is_named_within_ten_seconds_and_once(
         service.round()
     assert len(written(lite)) == 1
     for rank, writer in enumerate(writers):
-        write(writer, rank, {}, 20 - (rank == 2), 30)
+        write(writer, rank, {}, 19, 30)
     service.round()
     assert {row.state for row in report_of(lite).ranks} == {"training"}
+
+
+@pytest.mark.parametrize(
+    ("places", "named"),
+    [
+        ({0: (20, "reduction"), 1: (20, "attempt"), 2: (20, "reduction"), 3: (20, "reduction")}, [1]),
+        ({0: (20, "reduction"), 1: (20, "between"), 2: (20, "reduction"), 3: (20, "reduction")}, [1]),
+        ({0: (20, "reduction"), 1: (20, "attempt"), 2: (20, "attempt"), 3: (20, "attempt")}, [1, 2, 3]),
+        ({0: (20, "attempt"), 1: (20, "attempt"), 2: (19, "attempt"), 3: (20, "attempt")}, [2]),
+        ({0: (20, "attempt"), 1: (20, "attempt"), 2: (20, "attempt"), 3: (20, "between")}, [3]),
+        ({0: (20, "attempt"), 1: (20, "between"), 2: (20, "between"), 3: (20, "between")}, None),
+        (dict.fromkeys(range(4), (20, "attempt")), None),
+        (dict.fromkeys(range(4), (20, "between")), None),
+        (dict.fromkeys(range(4), (20, "reduction")), None),
+        ({}, None),
+        # They have gone on since: the word of then says nothing of now.
+        (dict.fromkeys(range(3), (5, "reduction")), None),
+    ],
+)
+def test_who_is_stuck_follows_from_where_ranks_stand(
+    lite: Store,
+    ranks_of: Callable[..., Any],
+    clock: Clock,
+    places: dict[int, tuple[int, str]],
+    named: list[int] | None,
+) -> None:
+    """Rows of short steps are as many as 16 late; by their own word it is known who waits, and else nobody is named."""
+    writers = ranks_of(4)
+    service = service_of(lite, clock)
+    for rank, writer in enumerate(writers):
+        write(writer, rank, {}, 0, 20 - 5 * rank)
+    service.round()
+    stand(writers, places)
+    for _ in range(10):
+        clock.pass_s(2)
+        lite.touch([("run1", f"{0:08x}{rank:08x}") for rank in range(4)], now_us=clock.now_us)
+        service.round()
+    assert [event.attributes["ranks"] for event in written(lite)] == ([] if named is None else [named])
+
+
+def test_what_comes_before_the_first_steps_is_no_pause(lite: Store, ranks_of: Callable[..., Any], clock: Clock) -> None:
+    """A job that takes minutes to begin is not given three times as long when a rank freezes."""
+    writers = ranks_of(2)
+    service = service_of(lite, clock)
+    for writer in writers:
+        writer.commit()
+    service.round()
+    clock.pass_s(120)
+    for rank, writer in enumerate(writers):
+        write(writer, rank, {}, 0, 20)
+    stand(writers, {0: (19, "reduction")})
+    service.round()
+    for _ in range(5):
+        clock.pass_s(2)
+        lite.touch([("run1", f"{0:08x}{rank:08x}") for rank in range(2)], now_us=clock.now_us)
+        service.round()
+    assert [event.attributes["ranks"] for event in written(lite)] == [[1]]
 
 
 @pytest.mark.parametrize("behind", [0, 4])
