@@ -242,13 +242,23 @@ def above_those_with_room(
         ahead: False: as if nothing had come after each of these frames.
     """
     most_X, least_X, _ = nearest(zero_share, room, layer_X, frame_X, ahead=ahead)
-    share_X = zero_share[layer_X, frame_X]
+    return lost_beside(zero_share[layer_X, frame_X], near_X, most_X, least_X), most_X
+
+
+def lost_beside(share: Floats, near: Floats, most: Floats, least: Floats) -> Floats:
+    """What frames have lost, as a share of all elements, beside others that have so many zeros at most and at least
+    (-inf and inf: there are none, and it is NaN).
+
+    Args:
+        share: of zeros.
+        near: share of the nonzero elements near the floor.
+    """
     with np.errstate(invalid="ignore"):
-        above_X = share_X - most_X
+        above = share - most
         # Zeros that vary from batch to batch prove something only where they leave the range they vary in.
-        excess_X = np.where(np.isinf(most_X), np.nan, np.where(above_X > most_X - least_X, above_X, 0.0))
-        limit_X = np.where(near_X < TAIL_SHARE, near_X * (1 - share_X), np.inf)
-        return np.minimum(excess_X, limit_X), most_X
+        excess = np.where(np.isinf(most), np.nan, np.where(above > most - least, above, 0.0))
+        limit = np.where(near < TAIL_SHARE, near * (1 - share), np.inf)
+        return np.minimum(excess, limit)
 
 
 def nearest(

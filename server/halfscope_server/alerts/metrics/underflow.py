@@ -1,7 +1,7 @@
 """Underflow of every layer in every sketched step, as it could be told when that step was the newest.
 
 Owns the memory of earlier frames that the measured number needs. Must not choose another number than query/underflow:
-both take structural zeros from the same function. Invariant: a frame's share depends on the frames up to it; of those
+structural zeros are those of the same function, as of each frame (alerts/zeros.py). Invariant: a frame's share depends on the frames up to it; of those
 the newest `MAX_FRAMES` are kept, and before them the newest with room above FP16's floor of each layer, which is what
 zeros are measured against.
 
@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from halfscope.sketch import DEFAULT_SCALE, headroom, structural_zeros
-from halfscope.sketch.structural import HALF_WINDOW, MIN_EACH, ROOM_SHARE, SCALE_STEP_LOG2, above_those_with_room
+from halfscope.sketch import DEFAULT_SCALE, headroom
+from halfscope.sketch.structural import HALF_WINDOW, ROOM_SHARE, SCALE_STEP_LOG2, above_those_with_room
 from numpy.typing import NDArray
 
 from halfscope_server.alerts.block import Block
 from halfscope_server.alerts.metrics.base import Floats, Found, Ints, LayerSamples, Memory, Metric
+from halfscope_server.alerts.zeros import lost_shares
 from halfscope_server.query.states import precision_of
 from halfscope_server.store.types import RunRow
 from halfscope_server.store.update_types import Wanted
@@ -205,7 +206,7 @@ class _Underflow(_Frames):
         doubtful = present_CL & ~room[newest]
         level = self._level()
         if np.ptp(level, axis=0).max(initial=0.0) >= SCALE_STEP_LOG2:
-            doubtful |= present_CL & _scale_may_tell(level, len(present_CL))
+            doubtful = present_CL  # zeros may come with the scale also where there is room
             simple = np.zeros(doubtful.shape, np.bool_)
         else:
             # A layer in which nothing was ever near the floor, nor all zero, lost nothing: NaN does not change that.
@@ -216,9 +217,12 @@ class _Underflow(_Frames):
             doubtful &= simple | (had_one & (zeros == n)[newest])
         if simple.any():
             share[simple] = _beside_those_with_room(zeros, n, alive, near, room, simple)
-        for at in np.flatnonzero((doubtful & ~simple).any(axis=1)).tolist():
-            layers = np.flatnonzero(doubtful[at] & ~simple[at])
-            share[at, layers] = self._one_by_one(len(zeros) - len(present_CL) + at, layers)
+        if (doubtful & ~simple).any():
+            lost = lost_shares(
+                zeros=zeros, n=n, nonzero=alive, near_floor=near, level=level, num_newest=len(present_CL)
+            )
+            by_all_rules = _share(zeros[newest], n[newest], zeros[newest] - lost * n[newest])
+            share = np.where(doubtful & ~simple, by_all_rules, share)
         return share
 
     def _level(self) -> Floats:
@@ -227,35 +231,9 @@ class _Underflow(_Frames):
         scale = self._scale[:, :1] if is_one else self._scale
         return np.asarray(np.log2(np.nan_to_num(np.maximum(scale, 2.0**-126), nan=1.0)), np.float64)
 
-    def _one_by_one(self, newest: int, layers: Ints) -> Floats:
-        """Of some layers in one frame, by all rules."""
-        zeros, n, alive, near = (self._kept[name][: newest + 1] for name in COUNTS)
-        # Whether the whole model was silent is one of the rules: one layer that was not says that it was not.
-        others = np.flatnonzero(alive[-1] > 0)[:1]
-        at = np.unique(np.concatenate((layers, others))) if others.size else np.arange(zeros.shape[1])
-        scale = self._scale[: newest + 1, at]
-        if np.array_equal(scale, np.broadcast_to(scale[:, :1], scale.shape), equal_nan=True):
-            scale = scale[:, :1]
-        full = structural_zeros(
-            zeros=zeros[:, at], n=n[:, at], nonzero=alive[:, at], near_floor=near[:, at], scale=scale
-        )[-1]
-        return _share(zeros[-1, layers], n[-1, layers], full[np.searchsorted(at, layers)])
-
     def save(self) -> None:
         """Into the memory: called when a state is asked for."""
         self._memory.update(self._kept, scale=self._scale)
-
-
-def _scale_may_tell(level: Floats, num_newest: int) -> Bools:
-    """[C, L] or [C, 1]: whether enough frames up to this one had a scale about its own, and one so much larger that
-    zeros could come from the difference."""
-    may = np.zeros((num_newest, level.shape[1]), np.bool_)
-    for at in range(num_newest):
-        before = level[: len(level) - num_newest + at + 1]
-        own = np.round(before[-1])
-        high, about = before >= own + SCALE_STEP_LOG2, np.abs(before - own) <= 1.0
-        may[at] = (high.sum(axis=0) >= MIN_EACH) & (about.sum(axis=0) >= MIN_EACH)
-    return may
 
 
 def _beside_those_with_room(zeros: Ints, n: Ints, alive: Ints, near: Ints, room: Bools, simple: Bools) -> Floats:
