@@ -101,6 +101,10 @@ class Attempt:
     notable: bool = False
     """Something of it is an event, so it is told at once and not with the next batch."""
     step_s: float = 0.0
+    idle_ns: int = 0
+    """From its completion to the next forward pass; 0: not seen, or not known of this device."""
+    between_s: float = 0.0
+    """The same of the attempt before: a part of this one's time."""
     cost_share: float | None = None
     scaled_losses: tuple[Value, ...] = ()
     declared_loss: Value = None

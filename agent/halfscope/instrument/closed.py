@@ -30,7 +30,7 @@ class ClosedAttempts:
         self._drained_ns = 0
         self._before_ns: int | None = None
         """When the attempt before the oldest in the queue was complete."""
-        self._before_own_ns = 0
+        self._before_own_ns = self._before_idle_ns = 0
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -65,8 +65,10 @@ class ClosedAttempts:
             now_ns, own_ns = attempt.completed_ns, attempt.own_ns
             if before_ns is not None and now_ns > before_ns:
                 attempt.step_s = (now_ns - before_ns) / 1e9
+                attempt.between_s = self._before_idle_ns / 1e9
                 attempt.cost_share = (own_ns - before_own_ns) / (now_ns - before_ns)
             before_ns, before_own_ns = now_ns, own_ns
+            self._before_idle_ns = attempt.idle_ns
         if arrived:
             self._before_ns, self._before_own_ns = before_ns, before_own_ns
             self._emit(arrived)

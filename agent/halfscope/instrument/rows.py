@@ -70,6 +70,8 @@ class RowWriter:
             row.append((sids["loss"], loss))
         if step_s > 0:
             row.append((sids["time.step_s"], step_s))
+            if attempt.between_s > 0:
+                row.append((sids["time.between_s"], attempt.between_s))
             if attempt.cost_share is not None:
                 row.append((sids["halfscope.cost_share"], attempt.cost_share))
         if attempt.samples is not None or attempt.inferred_samples or attempt.tokens is not None:

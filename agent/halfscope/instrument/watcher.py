@@ -78,7 +78,7 @@ class Watcher:
         self._infers_samples = True
         self._pending_samples = 0
         self._forward_counted = False
-        self._first_told = False
+        self._first_told = self._times_idleness = False
         self._settled_in = self._bytes_told = False
         self._forward_handle: Any = None
         self._forward_seen = False
@@ -168,6 +168,8 @@ class Watcher:
             return
         if self.backward_seen:
             self.after_backward()
+        if self._times_idleness and self.clock.phase is COMPLETE and not self.attempt.idle_ns:
+            self.attempt.idle_ns = time.perf_counter_ns() - self.attempt.completed_ns
         if not self._first_told:
             self._forward_inside(module, args, kwargs)
         if self._infers_samples and not self._forward_counted:
@@ -187,6 +189,9 @@ class Watcher:
         dtype = precision.autocast_dtype("cpu" if parameter is None else parameter.device.type)
         if dtype is not None:
             self._autocast_seen.add(dtype)
+        # On a device the host runs ahead, or waits for it anywhere: what lies between two steps tells nothing there. Of
+        # several models another one's pass may be what lies between.
+        self._times_idleness = parameter is not None and parameter.device.type == "cpu" and len(self.models) == 1
         self.closed.training_began(time.perf_counter_ns())
 
     def _backward(self, parameter: torch.Tensor) -> None:

@@ -13,6 +13,7 @@ SERIES = (
     SeriesSpec(name="samples", unit="samples", kind="state", reduction="sum"),
     SeriesSpec(name="tokens", unit="tokens", kind="state", reduction="sum"),
     SeriesSpec(name="time.step_s", unit="s", reduction="max"),
+    SeriesSpec(name="time.between_s", unit="s", reduction="max"),
     SeriesSpec(name="throughput.samples_per_s", unit="samples/s", reduction="sum"),
     SeriesSpec(name="throughput.tokens_per_s", unit="tokens/s", reduction="sum"),
     SeriesSpec(name="halfscope.cost_share", unit="share", reduction="max"),

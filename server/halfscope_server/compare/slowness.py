@@ -25,6 +25,8 @@ SKIPPED_SHARE = 0.01
 """Of steps: fewer are what a healthy scaler makes."""
 WATCHED_SHARE = 0.02
 """Of step time; four times what watching may cost by default."""
+BETWEEN_SHARE = 0.25
+"""Of step time before a step's first pass: with so much of it twice the arithmetic speed is worth 1.6 at most."""
 TENSOR_CORE_MULTIPLE = 8
 """Sizes of FP16 and BF16 matrices that are no multiples of this leave tensor cores without work, or with padding."""
 SMALL_ON_CPU, SMALL_ON_DEVICE = 1 << 20, 1 << 27
@@ -48,7 +50,7 @@ def causes(slow: Slow) -> list[str]:
     lowest = slow.speedup.value if slow.speedup.low is None else slow.speedup.low
     found = list(_skips(slow)) + list(_watching(slow))
     if lowest < HARDLY:
-        for cause in (_processor, _small, _tensor_cores):
+        for cause in (_processor, _small, _tensor_cores, _between_steps):
             found += cause(slow)
     return found
 
@@ -105,6 +107,20 @@ def _tensor_cores(slow: Slow) -> Iterator[str]:
         f"{share(held)} of its weights are in layers whose sizes are no multiples of {TENSOR_CORE_MULTIPLE}, which"
         f" tensor cores want: {largest.name} is {' x '.join(map(str, largest.shape))}"
     )
+
+
+def _between_steps(slow: Slow) -> Iterator[str]:
+    """Recorded on CPUs alone: on a device the host's waiting says nothing of the device's."""
+    between, step_s = slow.view.recent("time.between_s"), slow.view.recent("time.step_s")
+    if not between.size or not step_s.size:
+        return
+    idle, whole = float(np.median(between)), float(np.median(step_s))
+    if idle > BETWEEN_SHARE * whole > 0:
+        yield (
+            f"{share(idle / whole)} of its step time ({duration(idle)} of {duration(whole)}) lies between the end of a"
+            " step and the next forward pass: waiting for data, or what else the loop does there; no number format"
+            " makes it shorter"
+        )
 
 
 def _skips(slow: Slow) -> Iterator[str]:

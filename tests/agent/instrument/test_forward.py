@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from halfscope.instrument import watcher
 from halfscope.instrument.forward import ForwardHook, leading_size
 
 from tests.helpers.preloaded import Preloaded
@@ -66,6 +68,86 @@ def test_the_hook_runs_where_gradients_are_wanted_only(watching: Any, net: Net) 
     rates, times = recorded.series("throughput.samples_per_s"), recorded.series("time.step_s")
     assert [round(rates[step] * times[step]) for step in range(3)] == [8, 8, 8]
     assert recorded.facts["samples_source"] == "inferred"
+
+
+@dataclass
+class HandClock:
+    """Time that passes where the test says so."""
+
+    now_ns: int = 10**12
+
+    def perf_counter_ns(self) -> int:
+        return self.now_ns
+
+    def time_ns(self) -> int:
+        return self.now_ns
+
+    def pass_ms(self, milliseconds: float) -> None:
+        self.now_ns += round(milliseconds * 1e6)
+
+
+class Slow(torch.nn.Module):
+    """Takes 5 ms for a pass."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__()
+        self.inner, self._clock = torch.nn.Linear(4, 1), clock
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        self._clock.pass_ms(5)
+        found: torch.Tensor = self.inner(batch)
+        return found
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> HandClock:
+    made = HandClock()
+    monkeypatch.setattr(watcher, "time", made)
+    return made
+
+
+@pytest.mark.parametrize("num_micro", [1, 3])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_what_lies_between_two_steps_is_timed(watching: Any, clock: HandClock, num_micro: int, scaled: bool) -> None:
+    """Data that takes 30 ms before a step's first pass, and a validation of 5 ms without gradients; waiting within
+    the step is the step's, and before the first step nothing is told."""
+    model = Slow(clock)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0) if scaled else None
+    watching(model, optimizer, scaler)
+    for _ in range(4):
+        clock.pass_ms(30)
+        with torch.no_grad():
+            model(torch.ones(2, 4))
+        for _ in range(num_micro):
+            loss = model(torch.ones(2, 4)).sum()
+            (loss if scaler is None else scaler.scale(loss)).backward()
+            clock.pass_ms(10)
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
+    recorded = watching.read()
+    assert recorded.series("time.between_s") == pytest.approx(dict.fromkeys((1, 2, 3), 0.035))
+    assert recorded.series("time.step_s")[2] == pytest.approx(0.035 + num_micro * 0.015)
+
+
+def test_of_several_models_it_is_not_known(watching: Any, clock: HandClock) -> None:
+    """What comes before the first one's pass may be the other one's."""
+    models = {"one": Slow(clock), "two": Slow(clock)}
+    optimizer = torch.optim.SGD([*models["one"].parameters(), *models["two"].parameters()], 0.1)
+    watching(models, optimizer)
+    for _ in range(3):
+        clock.pass_ms(30)
+        models["one"](models["two"](torch.ones(2, 4)).expand(2, 4)).sum().backward()
+        optimizer.step()
+    assert recorded_names(watching.read()).isdisjoint({"time.between_s"})
+
+
+def recorded_names(recorded: Any) -> set[str]:
+    """The series that were declared."""
+    return {series.name for series in recorded.declared.values()}
 
 
 def test_inferred_samples_add_up_over_micro_batches(watching: Any, net: Net) -> None:

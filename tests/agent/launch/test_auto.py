@@ -162,7 +162,7 @@ TRAININGS: dict[str, Callable[[Callable[..., Any]], None]] = {
     "bf16": in_bf16,
     "keyword": by_keyword,
 }
-TIMED = {"time.step_s", "halfscope.cost_share", "throughput.samples_per_s", "memory.rss_bytes"}
+TIMED = {"time.step_s", "time.between_s", "halfscope.cost_share", "throughput.samples_per_s", "memory.rss_bytes"}
 
 
 @pytest.mark.parametrize("training", TRAININGS)

@@ -31,6 +31,7 @@ def _run(
     memory: float = 2e9,
     skipped: int = 0,
     loss: np.ndarray[Any, Any] | None = None,
+    between: float = 0.0,
     seed: int = 0,
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -49,6 +50,9 @@ def _run(
     writer.points("loss", steps, values, times_us=when, reduction="mean")
     kind = "memory.device_peak_bytes" if device is CUDA else "memory.rss_bytes"
     writer.points(kind, steps[::50], np.linspace(memory / 2, memory, steps[::50].size), reduction="sum")
+    if between:
+        idle = times[1:] * between * rng.lognormal(0.0, 0.3, num_steps - 1)
+        writer.columns(steps[1:], {writer.series("time.between_s"): idle}, times_us=when[1:])
     for step in range(skipped):
         writer.skip(10 + 3 * step, "single")
     if shapes:
@@ -129,6 +133,9 @@ def test_the_time_to_the_baselines_level_is_that_of_its_trailing_mean(sqlite_sto
         ({"device": {"type": "cpu", "capability": "AVX512"}, "precision": "BF16-AMP"}, ["for BF16 arithmetic"]),
         ({"skipped": 20}, ["5% of its steps were skipped"]),
         ({"precision": "FP32", "device": {"type": "cpu", "capability": "AVX2"}}, []),
+        ({"between": 0.6}, ["between the end of a step and the next forward pass: waiting for data"]),
+        ({"between": 0.1}, []),
+        ({"between": 0.6, "step_s": 0.01}, []),
     ],
 )
 def test_why_a_run_is_slow_is_told_where_it_can_be(sqlite_store: Store, run: dict[str, Any], told: list[str]) -> None:
