@@ -207,7 +207,11 @@ class Shipper:
         if outbox is None:
             self.tally.busy.add(place)
             return
-        outbox.look_at_writer(time.time())
+        try:
+            outbox.look_at_writer(time.time())
+        except OSError as error:
+            self._leave_unreadable(outbox, error)
+            return
         if outbox.is_settled and (outbox.ack.gone or outbox.outcome):
             (self.tally.gone if outbox.ack.gone else self.tally.shipped).add(place)
             outbox.close()
@@ -283,6 +287,9 @@ class Shipper:
         """A disk or network filesystem that fails under one journal is no reason to stop with the others."""
         outbox = self._outboxes.pop(key)
         self._session.remove(key)
+        self._leave_unreadable(outbox, error)
+
+    def _leave_unreadable(self, outbox: Outbox, error: OSError) -> None:
         self._look_again_s[outbox.place] = self._clock_s() + LOOK_AGAIN_S
         self.health.message = f"cannot read {outbox.place.path}: {error}"
         outbox.close()
