@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from halfscope.alerts import Alert, StopTraining
     from halfscope.comparing import CompareError, Comparison, compare
     from halfscope.instrument.ddp.wrapping import wrap_comm_hook
-    from halfscope.instrument.entry import watch
+    from halfscope.instrument.entry import report_scaler, watch
     from halfscope.instrument.run import Run
     from halfscope.probes.sketches import sketch_of
     from halfscope.tensors import compare_tensors
@@ -32,6 +32,7 @@ __all__ = [
     "comm_hooks",
     "compare",
     "compare_tensors",
+    "report_scaler",
     "sketch_of",
     "watch",
     "wrap_comm_hook",
@@ -43,6 +44,7 @@ _HOMES = {
     "CompareError": "halfscope.comparing",
     "Comparison": "halfscope.comparing",
     "compare": "halfscope.comparing",
+    "report_scaler": "halfscope.instrument.entry",
     "watch": "halfscope.instrument.entry",
     "Run": "halfscope.instrument.run",
     "sketch_of": "halfscope.probes.sketches",

@@ -139,8 +139,11 @@ class FactTeller:
 
     def adopted(self, step: int, scaler: WatchedScaler, optimizer: WatchedOptimizer | None) -> None:
         """A scaler that was not given is watched from now on; that it steps a watched optimizer is worth an event."""
-        self._scalers.append(scaler)
         self._all_scalers[scaler.name] = scaler.scaler
+        if not isinstance(scaler.scaler, torch.amp.GradScaler):
+            self.scalers()  # one that is reported: it says nothing of autocast, and may well scale half parameters
+            return
+        self._scalers.append(scaler)
         if optimizer is not None:
             self._recorder.event(
                 "unwatched_scaler",

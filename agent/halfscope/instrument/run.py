@@ -18,7 +18,7 @@ from torch import Tensor
 
 from halfscope.alerts import Alert, Alerts
 from halfscope.guard import Guard
-from halfscope.instrument import exits
+from halfscope.instrument import exits, reported
 from halfscope.instrument.attempt import Value
 from halfscope.instrument.records import Records
 from halfscope.instrument.watcher import Watcher
@@ -65,6 +65,7 @@ class Run:
         """The exception that ended the thread which trained, and the step it came to."""
         if guard is not None:
             self._annotate = guard.wrap("run.step", self._annotate_now, keep=True)
+            self._report = guard.wrap("report_scaler", self._report_now, keep=True)
             self._take = guard.wrap("run.log", self._log_now, keep=True)
             # Each value on its own: one that is no number leaves the others in.
             self._log_one = guard.wrap("run.log", self._log_one_now, keep=True)
@@ -95,6 +96,33 @@ class Run:
         """
         if self._watcher is not None:
             self._take(values, named)
+            if self._alerts is not None:
+                self._alerts.tell()
+
+    def report_scaler(
+        self,
+        name: str = "scaler",
+        *,
+        scale: float | torch.Tensor,
+        skipped: bool = False,
+        scale_next: float | torch.Tensor | None = None,
+        growth_tracker: float | None = None,
+        optimizer: str | None = None,
+        **settings: Any,
+    ) -> None:
+        """Says what a loss scaler did that is no GradScaler of torch's, once behind each step.
+
+        Args:
+            name: of the scaler.
+            scale: the loss scale of this step's backward pass; a tensor is read without waiting for its device.
+            skipped: the step was withheld.
+            scale_next: the scale of the next step.
+            growth_tracker: clean steps in a row.
+            optimizer: the one that it scales for, by name; None: all of the run.
+            settings: kept with the first report: `growth_interval=`, `hysteresis=`, `min_scale=` and the like.
+        """
+        if self._watcher is not None:
+            self._report(name, scale, bool(skipped), scale_next, growth_tracker, optimizer, settings)
             if self._alerts is not None:
                 self._alerts.tell()
 
@@ -185,6 +213,28 @@ class Run:
                 watcher.declare_loss(number if type(number) is float else self._value("loss", loss))
             else:
                 watcher.declare_loss(self._value("loss", loss))
+
+    def _report_now(
+        self,
+        name: str,
+        scale: Any,
+        skipped: bool,
+        scale_next: Any,
+        growth_tracker: float | None,
+        optimizer: str | None,
+        settings: Mapping[str, Any],
+    ) -> None:
+        assert self._watcher is not None
+        report = reported.ScalerReport(
+            name=name,
+            scale=self._value("scale", scale),
+            skipped=skipped,
+            scale_next=None if scale_next is None else self._value("scale_next", scale_next),
+            growth_tracker=None if growth_tracker is None else float(growth_tracker),
+            optimizer=optimizer,
+            settings=settings,
+        )
+        reported.take(self._watcher, report)
 
     def _log_now(self, values: Mapping[str, Any] | None, named: Mapping[str, Any]) -> None:
         if values is not None and not isinstance(values, Mapping):

@@ -118,7 +118,8 @@ class Watcher:
             self.guard.wrap("sketches", self.sketches.prepare)(watched)
             self.guard.wrap("updates", self.updates.prepare)(watched)
         for scaler in self.scalers:
-            self._attach_scaler(scaler)
+            if isinstance(scaler.scaler, torch.amp.GradScaler):  # and not one that is reported
+                self._attach_scaler(scaler)
         clipping.listen(self._clip_listener)
         if self.reductions is not None:
             self.guard.wrap("communication", self.reductions.attach)(self)
@@ -145,7 +146,12 @@ class Watcher:
         scaler_hooks.attach(scaler.scaler, ScalerCalls(self, scaler))
 
     def _attach_backward(self) -> None:
-        self.order.attach(parameter for watched in self.optimizers for parameter in watched.parameters())
+        trained = [parameter for watched in self.optimizers for parameter in watched.parameters()]
+        reached = {id(parameter): parameter for model in self.models.values() for parameter in model.parameters()}
+        if reached and not any(id(parameter) in reached for parameter in trained):
+            # Masters of a framework's own, which copies gradients to them: backward passes reach the model's parameters.
+            trained += reached.values()
+        self.order.attach(trained)
 
     def _attach_forward(self) -> None:
         seen = self.guard.wrap("forward", self._forward)
@@ -376,7 +382,7 @@ class Watcher:
             if attempt.judged:
                 self._judge_loss(attempt)
             elif self.clock.phase is COMPLETE:
-                self._judge_now(attempt)
+                self.judge_now(attempt)
 
     def end(self) -> None:
         """Closes what is complete and tells everything, waiting for devices where it must."""
@@ -451,9 +457,9 @@ class Watcher:
         if not self._settled_in:
             self._settle_in(attempt)
         if attempt.notable:
-            self._judge_now(attempt)
+            self.judge_now(attempt)
 
-    def _judge_now(self, attempt: Attempt) -> None:
+    def judge_now(self, attempt: Attempt) -> None:
         if self.rings.used or any(self._is_due(part) for part in self.attempt.optimizers):
             return  # not before its values have arrived, nor while another optimizer may step in it
         self.closed.drain()

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 from halfscope.launch.start import AutoWatch
 
-from tests.agent.instrument.conftest import Recorded, read_journal
+from tests.agent.instrument.conftest import Recorded, Watching, read_journal
 from tests.helpers.threads import on_one_thread
 
 
@@ -53,6 +53,15 @@ def launched(journals: Path) -> Iterator[AutoWatch]:
     watch.start()
     yield watch
     watch.stop()
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Iterator[Watching]:
+    """Starts runs that write into a directory of the test."""
+    made = Watching(tmp_path / "watched")
+    yield made
+    for run in made.runs:
+        run.finish()
 
 
 @pytest.fixture(autouse=True)
