@@ -26,7 +26,6 @@ from halfscope.guard import Guard
 from halfscope.instrument import environment, exits, names, ranks, sharing
 from halfscope.instrument.facts import FactTeller
 from halfscope.instrument.feeding import InputWatch
-from halfscope.instrument.flat import FlatParameters
 from halfscope.instrument.interval import SketchInterval
 from halfscope.instrument.report import Reporter
 from halfscope.instrument.run import DRAIN_S, Run
@@ -214,8 +213,7 @@ def _start(
     url: str,
     keys: Sequence[int],
 ) -> Run:
-    flats = FlatParameters(models)
-    recorder = _open_recorder(settings, models, flats)
+    recorder = _open_recorder(settings, models)
     several = len(optimizers) > 1
     watched_optimizers = [
         WatchedOptimizer(index, name, item, labelled=several) for index, (name, item) in enumerate(optimizers.items())
@@ -226,9 +224,7 @@ def _start(
         for index, (name, item) in enumerate(enabled.items())
     ]
     guard = Guard(lambda probe, error: facts.degraded(watcher.clock.step, probe, error))
-    for watched in watched_optimizers:
-        watched.units = flats.by_id
-    parameter_names = _parameter_names(models, watched_optimizers, flats)
+    parameter_names = _parameter_names(models, watched_optimizers)
     facts = FactTeller(
         recorder,
         models=models,
@@ -240,14 +236,14 @@ def _start(
         baseline=settings.baseline,
     )
     trained = [parameter for watched in watched_optimizers for parameter in watched.parameters()]
-    known = {**sharing.replicated(models.values()), **flats.shares()}
+    replicas = sharing.replicated(models.values())
     for watched in watched_optimizers:
-        watched.share(lambda parameter: sharing.of(parameter, known))
+        watched.share(lambda parameter: sharing.of(parameter, replicas))
     layers = LayerNumbers(
         recorder,
         lambda: {**parameter_names, **names.parameter_names(models)},
         trained,
-        lambda parameter: sharing.of(parameter, known),
+        lambda parameter: sharing.of(parameter, replicas).part,
     )
     interval = SketchInterval(
         every=settings.every, budget_share=settings.budget_share, elsewhere_ns=lambda: recorder.packing_ns
@@ -339,7 +335,7 @@ def _tell_reductions(
     reductions.tell_hooks = guard.wrap("communication", teller.hooks)
 
 
-def _open_recorder(settings: AgentConfig, models: Mapping[str, torch.nn.Module], flats: FlatParameters) -> Recorder:
+def _open_recorder(settings: AgentConfig, models: Mapping[str, torch.nn.Module]) -> Recorder:
     now_us = time.time_ns() // 1000
     mesh = ranks.mesh_of(parameter for model in models.values() for parameter in model.parameters())
     return Recorder.open(
@@ -355,7 +351,7 @@ def _open_recorder(settings: AgentConfig, models: Mapping[str, torch.nn.Module],
             pid=os.getpid(),
             started_us=now_us,
             local_rank=settings.local_rank,
-            mesh=mesh | flats.mesh(),
+            mesh=mesh,
         ),
         start=Start(
             time_us=now_us,
@@ -371,10 +367,9 @@ def _open_recorder(settings: AgentConfig, models: Mapping[str, torch.nn.Module],
 
 
 def _parameter_names(
-    models: Mapping[str, torch.nn.Module], optimizers: Sequence[WatchedOptimizer], flats: FlatParameters
+    models: Mapping[str, torch.nn.Module], optimizers: Sequence[WatchedOptimizer]
 ) -> Mapping[int, str]:
-    found = {key: name for key, name in names.parameter_names(models).items() if key not in flats.by_id}
-    found |= flats.names()
+    found = names.parameter_names(models)
     for watched in optimizers:
         for at, parameter in enumerate(watched.parameters()):
             # An optimizer may hold what no given module does: it gets a name all the same.

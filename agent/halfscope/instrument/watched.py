@@ -6,7 +6,7 @@ Invariant: parameters are looked up in the optimizer's groups whenever they are 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,9 +14,6 @@ from halfscope.instrument import conditions
 from halfscope.instrument import scaler as scaler_hooks
 from halfscope.instrument.reported import ReportedScaler
 from halfscope.instrument.sharing import Share
-
-if TYPE_CHECKING:
-    from halfscope.instrument.flat import FlatUnit
 
 ADOPTION_CHECKS = 16
 
@@ -41,32 +38,16 @@ class WatchedOptimizer:
         """Some of its parameters are this rank's to tell."""
         self.everywhere: list[torch.Tensor] = []
         """Parameters that all ranks of the job hold alike, as they should."""
-        self.units: Mapping[int, FlatUnit] = {}
-        """By id, flat parameters among its own, for which their pieces stand."""
         self.last_rate: float | None = None
         self.last_rates: Sequence[Any] = ()
 
     def parameters(self) -> list[torch.Tensor]:
         """All of its parameters as they are now, in the order of its groups."""
-        return [one for group in self.optimizer.param_groups for one in self.pieces(group["params"])]
-
-    def leaves(self) -> list[torch.Tensor]:
-        """What its parameters are to autograd."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-
-    def pieces(self, parameters: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """Parameters, and for flat ones among them their pieces as they are now."""
-        if not self.units:
-            return parameters
-        found: list[torch.Tensor] = []
-        for parameter in parameters:
-            unit = self.units.get(id(parameter))
-            found += [parameter] if unit is None else unit.now()
-        return found
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradients that are there, in the order of `parameters`."""
-        if self.quiet or self.units:
+        if self.quiet:
             return [parameter.grad for parameter in self.parameters_with_gradient() if parameter.grad is not None]
         # From the groups as they are now: what was put into them since is read too.
         return [
