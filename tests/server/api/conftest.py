@@ -8,8 +8,10 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fastapi import routing
 from halfscope.wire.messages import (
     Ack,
     AgentFrame,
@@ -26,6 +28,7 @@ from halfscope.wire.messages import (
     StreamInfo,
 )
 from halfscope_server import app as application
+from halfscope_server.api.routers import ROUTERS
 from halfscope_server.api.services import Services
 from halfscope_server.settings import Settings
 from halfscope_server.store.store import Store
@@ -112,6 +115,26 @@ def sample_records(*, name: str = "fp16-cnn", project: str = "digits", ended: bo
         Event("scale_backoff", 100, START_US + 10_000_000, "info", [], {"scale": 65536.0, "scale_next": 32768.0}),
     ]
     return [*records, End("finished", NUM_STEPS - 1, START_US + NUM_STEPS * 100_000)] if ended else records
+
+
+def _prepare_routes_once() -> None:
+    """FastAPI prepares each route anew for each app, by three hundred validators that take a fifth of a second: most of
+    what a test here would cost. Which they are hangs on the routes alone, and those all apps have in common."""
+    prepare = routing._IncludedRouter._build_effective_context
+    common = {id(route) for router in ROUTERS for route in router.routes}
+    prepared: dict[int, Any] = {}
+
+    def prepare_once(self: Any, route: Any) -> Any:
+        if id(route) not in common:
+            return prepare(self, route)
+        if id(route) not in prepared:
+            prepared[id(route)] = prepare(self, route)
+        return prepared[id(route)]
+
+    routing._IncludedRouter._build_effective_context = prepare_once  # type: ignore[method-assign]
+
+
+_prepare_routes_once()
 
 
 @contextmanager
