@@ -8,7 +8,7 @@ read back after COMMIT; a batch that cannot be taken is refused alone.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,9 @@ from halfscope_server.store import bucket_slices, cursors, events, layers, manag
 from halfscope_server.store.checks import BadBatch
 from halfscope_server.store.cursors import Advance, Key, StreamState
 from halfscope_server.store.engine import Database
+from halfscope_server.store.prepared import Prepared
 from halfscope_server.store.records import Decoded, decode_batch
+from halfscope_server.store.tails import Tails
 from halfscope_server.store.types import Applied, CommitResult, noted
 from halfscope_server.store.updates import Brought
 
@@ -28,7 +30,7 @@ MAX_REMEMBERED = 4096
 MAX_TRIES = 4
 """Of a group commit that a deadlock or a broken connection undid."""
 
-_SEGMENT = sa.insert(schema.segment)
+_SEGMENT = Prepared(sa.insert(schema.segment))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,16 +79,19 @@ class _Outcome:
 class Committer:
     """Applies groups of batches. One thread at a time may use it."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, tails: Tails) -> None:
+        self._database, self._tails = database, tails
         self._states: OrderedDict[Key, StreamState] = OrderedDict()
 
     def commit(self, batches: Sequence[Batch], *, now_us: int) -> CommitResult:
         """Apply what can be applied; see `Store.commit`."""
         outcome = _Outcome()
-        keys = sorted({(batch.run_id, batch.stream) for batch in batches})
+        by_key: dict[Key, list[Batch]] = {}
+        for batch in batches:
+            by_key.setdefault((batch.run_id, batch.stream), []).append(batch)
+        keys = sorted(by_key)
         try:
-            plans = self._plan(keys, batches, outcome)
+            plans = self._plan(keys, by_key, outcome)
             if plans:
                 self._apply_or_single_out(plans, outcome, now_us)
             return self._answer(batches, keys, outcome)
@@ -108,10 +113,10 @@ class Committer:
         else:
             self._states.pop(key, None)
 
-    def _plan(self, keys: Sequence[Key], batches: Sequence[Batch], outcome: _Outcome) -> list[_Plan]:
+    def _plan(self, keys: Sequence[Key], by_key: Mapping[Key, Sequence[Batch]], outcome: _Outcome) -> list[_Plan]:
         plans = []
         for key in keys:
-            own = [batch for batch in batches if (batch.run_id, batch.stream) == key] if len(keys) > 1 else batches
+            own = by_key[key]
             state = self._state(key, epoch=max(batch.epoch for batch in own))
             if state is None:
                 continue  # the answer says whether it was deleted or never there
@@ -230,6 +235,7 @@ class Committer:
             state.next, state.digest, state.sids, state.lids = plan.next, plan.digest, plan.sids, plan.lids
             state.started, state.ended, state.ended_us = started, ended, ended_us
             self.remember(state)
+            self._tails.bring(state.key, plan.decoded, plan.sids)
             steps = [d for d in plan.decoded if d.first_step is not None and d.last_step is not None]
             applied.append(
                 Applied(
@@ -316,7 +322,7 @@ def _write_rows(connection: sa.Connection, moved: Sequence[_Plan], now_us: int) 
         if decoded.is_measured
     ]
     if segments:
-        connection.execute(_SEGMENT, segments)
+        _SEGMENT.run(connection, segments)
     for plan in moved:
         for decoded in plan.decoded:
             event_rows += _event_rows(plan.state, decoded, now_us)

@@ -18,6 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from halfscope_server.store import schema
 from halfscope_server.store.plain import pack, text
+from halfscope_server.store.prepared import Prepared
 from halfscope_server.store.types import SERVER_STREAM
 
 Key = tuple[str, str]
@@ -55,6 +56,13 @@ _ADVANCE = (
         hot_since_us=sa.func.coalesce(stream.c.hot_since_us, sa.bindparam("b_hot_since")),
     )
 )
+
+_ADVANCE_MANY = Prepared(_ADVANCE)
+_READ = sa.select(stream.c.stream, stream.c.next, stream.c.epoch, stream.c.digest).where(
+    stream.c.run_id == sa.bindparam("b_run"), stream.c.stream.in_(sa.bindparam("b_streams", expanding=True))
+)
+READ_AT_ONCE = 500
+"""Streams that one query names."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,7 +139,7 @@ def advance_all(connection: sa.Connection, moves: Sequence[Advance], *, now_us: 
     Returns:
         False: not all of them could be moved and it is not known which; roll back, and use `advance`.
     """
-    return connection.execute(_ADVANCE, [_names(move, now_us) for move in moves]).rowcount == len(moves)
+    return _ADVANCE_MANY.run(connection, [_names(move, now_us) for move in moves]) == len(moves)
 
 
 def _names(move: Advance, now_us: int) -> dict[str, object]:
@@ -153,13 +161,17 @@ def _names(move: Advance, now_us: int) -> dict[str, object]:
 
 def read(connection: sa.Connection, keys: Collection[Key]) -> dict[Key, tuple[int, int, bytes]]:
     """(next, epoch, digest) of those of the streams that exist."""
-    wanted = set(keys)
-    rows = connection.execute(
-        sa.select(stream.c.run_id, stream.c.stream, stream.c.next, stream.c.epoch, stream.c.digest).where(
-            stream.c.run_id.in_({key[0] for key in wanted}), stream.c.stream.in_({key[1] for key in wanted})
-        )
-    )
-    return {(row[0], row[1]): (row[2], row[3], bytes(row[4])) for row in rows if (row[0], row[1]) in wanted}
+    by_run: dict[str, set[str]] = {}
+    for run_id, name in keys:
+        by_run.setdefault(run_id, set()).add(name)
+    found: dict[Key, tuple[int, int, bytes]] = {}
+    for run_id, names in by_run.items():
+        ordered = sorted(names)
+        for at in range(0, len(ordered), READ_AT_ONCE):
+            wanted = {"b_run": run_id, "b_streams": ordered[at : at + READ_AT_ONCE]}
+            for name, next_seq, epoch, digest in connection.execute(_READ, wanted):
+                found[run_id, name] = next_seq, epoch, bytes(digest)
+    return found
 
 
 def grant(connection: sa.Connection, hello: Hello, *, now_us: int) -> StreamState:

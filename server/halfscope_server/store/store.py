@@ -63,8 +63,8 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._committer = Committer(database)
         self._tails = Tails()
+        self._committer = Committer(database, self._tails)
         self._news: News | None = None
         self.alerts = AlertStore(self._writing, self._reading, self._tell, self.frame_moments)
         self.ranks = RankStore(self._writing, self._reading, self._tell)

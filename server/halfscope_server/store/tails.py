@@ -2,13 +2,16 @@
 
 Must not write. Invariant: a tail holds exactly the segments from `compacted` on, each once; it only ever grows, until
 the next compaction starts another. A reader may see segments committed after its own snapshot, never fewer.
+
+What this process commits is handed over as it was decoded (`bring`), so that following a job of a thousand ranks does not
+read a thousand streams back from the database; what was not handed over is read there.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -17,14 +20,35 @@ from halfscope.wire.messages import Points, Sketches
 from halfscope_server.store import schema
 from halfscope_server.store.block import Block, Collector
 from halfscope_server.store.cells import Cells, join, of_records
-from halfscope_server.store.records import measured_of
+from halfscope_server.store.records import Decoded, measured_of
 from halfscope_server.store.types import StreamRow
 
 MAX_TAIL_BYTES = 256 * 1024 * 1024
 """Decoded tails kept by one process; the least recently read go first."""
 
+MAX_BROUGHT_BYTES = 32 * 1024 * 1024
+"""Records that wait for a reader to come; beyond it all of them go, and are read from the database."""
+
+Key = tuple[str, str]
+"""(run_id, stream)"""
+
 segment = schema.segment
 stream_series = schema.stream_series
+
+# Made once: of a thousand streams, making them would cost as much as executing them.
+_SEGMENTS = (
+    sa.select(segment.c.raw_bytes, segment.c.body)
+    .where(
+        segment.c.run_id == sa.bindparam("b_run"),
+        segment.c.attempt == sa.bindparam("b_attempt"),
+        segment.c.stream == sa.bindparam("b_stream"),
+        segment.c.first_seq >= sa.bindparam("b_since"),
+    )
+    .order_by(segment.c.first_seq)
+)
+_SIDS = sa.select(stream_series.c.sid, stream_series.c.series_id).where(
+    stream_series.c.run_id == sa.bindparam("b_run"), stream_series.c.stream == sa.bindparam("b_stream")
+)
 
 
 class SketchCollector:
@@ -72,6 +96,18 @@ class _Tail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Brought:
+    """What a tail takes of a batch that was committed."""
+
+    first: int
+    end_seq: int
+    points: Sequence[Points]
+    sketches: Sequence[Sketches]
+    sids: Mapping[int, int]
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HotStream:
     """A stream with segments, as a reader's snapshot has it."""
 
@@ -84,11 +120,32 @@ class Tails:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._tails: OrderedDict[tuple[str, str], _Tail] = OrderedDict()
-        self._counted: dict[tuple[str, str], int] = {}
+        self._tails: OrderedDict[Key, _Tail] = OrderedDict()
+        self._counted: dict[Key, int] = {}
         """Bytes of each tail when it was last touched. A job of a thousand ranks is read stream by stream: adding up
         all of them each time would cost far more than reading does."""
         self._num_bytes = 0
+        # Apart from the lock of the tails: whoever commits must not wait for a reader.
+        self._brought_lock = threading.Lock()
+        self._brought: dict[Key, list[_Brought]] = {}
+        self._brought_bytes = 0
+
+    def bring(self, key: Key, committed: Sequence[Decoded], sids: Mapping[int, int]) -> None:
+        """Hand over what was committed of a stream; kept where the stream has a tail.
+
+        Args:
+            key: the stream.
+            committed: its batches, in order.
+            sids: sid -> series_id of all that it has declared.
+        """
+        if key not in self._tails:
+            return
+        brought = [_of_batch(decoded, sids) for decoded in committed]
+        with self._brought_lock:
+            self._brought.setdefault(key, []).extend(brought)
+            self._brought_bytes += sum(one.num_bytes for one in brought)
+            if self._brought_bytes > MAX_BROUGHT_BYTES:
+                self._brought, self._brought_bytes = {}, 0
 
     def block(self, connection: sa.Connection, hot: HotStream, series_ids: Sequence[int]) -> Block:
         """These series of a stream's tail.
@@ -119,6 +176,7 @@ class Tails:
     def _extended(self, connection: sa.Connection, hot: HotStream) -> _Tail:
         """The tail as the reader's snapshot has it, or newer."""
         key = (hot.row.run_id, hot.row.stream)
+        brought = self._take_brought(key)
         tail = self._tails.get(key)
         if tail is None or tail.compacted < hot.compacted:
             tail = self._tails[key] = _Tail(compacted=hot.compacted, upto=hot.compacted)
@@ -127,10 +185,18 @@ class Tails:
             tail = _Tail(compacted=hot.compacted, upto=hot.compacted)
         else:
             self._tails.move_to_end(key)
+            for one in brought:
+                _take(tail, one)
         if tail.upto < hot.row.next:
             _extend(connection, tail, hot)
         self._count(hot, tail)
         return tail
+
+    def _take_brought(self, key: Key) -> Sequence[_Brought]:
+        with self._brought_lock:
+            brought = self._brought.pop(key, ())
+            self._brought_bytes -= sum(one.num_bytes for one in brought)
+        return brought
 
     def forget(self, run_id: str) -> None:
         """Drop what is kept of a run that was deleted."""
@@ -148,9 +214,32 @@ class Tails:
         while self._num_bytes > MAX_TAIL_BYTES and len(self._tails) > 1:
             self._drop(next(iter(self._tails)))
 
-    def _drop(self, key: tuple[str, str]) -> None:
+    def _drop(self, key: Key) -> None:
         del self._tails[key]
         self._num_bytes -= self._counted.pop(key)
+        self._take_brought(key)
+
+
+def _of_batch(decoded: Decoded, sids: Mapping[int, int]) -> _Brought:
+    return _Brought(
+        first=decoded.batch.first,
+        end_seq=decoded.end_seq,
+        points=decoded.points,
+        sketches=decoded.sketches,
+        sids=sids,
+        num_bytes=16 * decoded.num_points + (decoded.batch.raw_bytes if decoded.sketches else 0),
+    )
+
+
+def _take(tail: _Tail, brought: _Brought) -> None:
+    """Append a batch that was handed over, where it is the next."""
+    if brought.first != tail.upto:
+        return  # There already, or something before it was not handed over.
+    for points in brought.points:
+        tail.collector.add(points, brought.sids)
+    for sketches in brought.sketches:
+        tail.sketches.add(sketches)
+    tail.upto = brought.end_seq
 
 
 def _extend(connection: sa.Connection, tail: _Tail, hot: HotStream) -> None:
@@ -168,25 +257,13 @@ def records_of(
     connection: sa.Connection, run_id: str, attempt: int, stream: str, *, since: int
 ) -> Iterator[Points | Sketches]:
     """What the segments of a stream that begin at a seq or behind it hold, in order."""
-    found = connection.execute(
-        sa.select(segment.c.raw_bytes, segment.c.body)
-        .where(
-            segment.c.run_id == run_id,
-            segment.c.attempt == attempt,
-            segment.c.stream == stream,
-            segment.c.first_seq >= since,
-        )
-        .order_by(segment.c.first_seq)
-    )
+    names = {"b_run": run_id, "b_attempt": attempt, "b_stream": stream, "b_since": since}
+    found = connection.execute(_SEGMENTS, names)
     for raw_bytes, body in found:
         yield from measured_of(body, raw_bytes)
 
 
 def sids_of(connection: sa.Connection, run_id: str, stream: str) -> dict[int, int]:
     """sid -> series_id of everything a stream has declared."""
-    rows = connection.execute(
-        sa.select(stream_series.c.sid, stream_series.c.series_id).where(
-            stream_series.c.run_id == run_id, stream_series.c.stream == stream
-        )
-    )
+    rows = connection.execute(_SIDS, {"b_run": run_id, "b_stream": stream})
     return {row[0]: row[1] for row in rows}
