@@ -15,6 +15,7 @@ from halfscope_server.compare.fairness.base import plain
 from halfscope_server.compare.fairness.config import flat
 from halfscope_server.compare.types import Member, Options
 from halfscope_server.query.format import MISSING
+from halfscope_server.query.names import is_own
 from halfscope_server.query.states import precision_of, precision_role
 from halfscope_server.query.view import RunView
 
@@ -27,8 +28,6 @@ MAX_KEYS = 50
 """Keys of the configuration told at most."""
 MAX_CHARS = 200
 """Of one value."""
-TECHNICAL = re.compile(r"(amp|grad|opt|time|throughput|memory|halfscope|input|host|update)\.|(lr|samples|tokens)$")
-"""Series that the agent records of its own accord and that say nothing of how good a model is."""
 
 _HIGHER = re.compile(
     r"(?<![a-z])(acc|accuracy|auc|auroc|f1|bleu|rouge|score|precision|recall|reward|return|psnr|ssim|iou|dice|map|r2|hits"
@@ -98,7 +97,7 @@ def _is_shared(views: Sequence[RunView], name: str) -> bool:
 
 def is_quality(name: str) -> bool:
     """Whether a series may say how good a model is."""
-    return TECHNICAL.match(name) is None
+    return not is_own(name)
 
 
 def lower_is_better(name: str) -> bool | None:

@@ -10,13 +10,10 @@ from collections.abc import Sequence
 
 from halfscope_server.panels.base import Panel
 from halfscope_server.panels.lines import LinePanel, LineSpec
+from halfscope_server.query.names import is_own
 from halfscope_server.query.view import RunView
 from halfscope_server.store.types import SeriesRow
 
-OWN_PREFIXES = (
-    "amp.", "opt.", "grad.", "input.", "time.", "throughput.", "memory.", "halfscope.", "comm.", "rank.", "weights."
-)  # fmt: skip
-"""Names under these are the agent's own measurements, all others the user's."""
 FIRST_USER_ORDER, FIRST_OTHER_ORDER = 200, 900
 HEIGHT_PX = 200
 
@@ -52,18 +49,18 @@ def panel_id(name: str) -> str:
 
 
 def _panel(series: SeriesRow, place: int) -> LinePanel:
-    is_own = series.name.startswith(OWN_PREFIXES)
+    own = is_own(series.name)
     group = group_of(series.name)
-    section = "more measurements" if is_own else f"your metrics: {group}" if group else "your metrics"
+    section = "more measurements" if own else f"your metrics: {group}" if group else "your metrics"
     return LinePanel(
         id=panel_id(series.name),
-        title=series.name.partition("/")[2] if group and not is_own else series.name,
+        title=series.name.partition("/")[2] if group and not own else series.name,
         lines=(LineSpec(name=series.name),),
         y_title=_y_title(series),
         section=section,
         columns=4,
         height_px=HEIGHT_PX,
-        order=(FIRST_OTHER_ORDER if is_own else FIRST_USER_ORDER) + place,
+        order=(FIRST_OTHER_ORDER if own else FIRST_USER_ORDER) + place,
         scale="linear",
         from_zero=series.kind == "counter",
     )

@@ -18,7 +18,7 @@ from halfscope_server.query.kinds import SEVERITIES
 from halfscope_server.query.skips import SETTLING, STREAK, Streak
 from halfscope_server.query.states import error_text
 from halfscope_server.query.strip import APPLIED, LOSS_APPLIED, LOSS_CAUGHT
-from halfscope_server.query.underflow import WARNING_SHARE, all_zero_layers, run_underflow, worst_recent
+from halfscope_server.query.underflow import WARNING_SHARE, flushed_now, run_underflow, worst_recent
 from halfscope_server.query.updates import update_moments
 from halfscope_server.query.view import RunView
 
@@ -29,8 +29,8 @@ SETTLED_AFTER = 50
 """Clean steps in a row after which a scale has settled; the agent's own rule."""
 OLD_SHARE = 0.002
 """Share of steps in streaks, or with a loss that was not finite, from which on a run is unhealthy however long ago."""
-MAX_FLUSHED = 100
-"""Events read to name the layers that were flushed."""
+MAX_TOLD = 100
+"""Events read to name the layers whose updates were lost."""
 LOST_SHARE = 0.25
 """Of a layer that was told to lose its updates, below which it has recovered; the agent's own rule."""
 POISONED_TAIL = 20
@@ -58,6 +58,8 @@ class Health:
 class _Reason:
     severity: Severity
     text: str
+    is_over: bool = False
+    """What goes on is told before it, where there is room for some only."""
 
 
 def judge(view: RunView) -> Health:
@@ -88,7 +90,7 @@ def judge(view: RunView) -> Health:
 
 def _verdict(word: Word, reasons: list[_Reason]) -> Health:
     order = [*reversed(SEVERITIES), "ok"]
-    ranked = sorted(reasons, key=lambda reason: order.index(reason.severity))
+    ranked = sorted(reasons, key=lambda reason: (order.index(reason.severity), reason.is_over))
     fallback: Severity = "info" if word in ("settling", "unknown", "waiting") else "ok"
     return Health(
         word=word, severity=ranked[0].severity if ranked else fallback, reasons=[reason.text for reason in ranked]
@@ -125,7 +127,8 @@ def _caught_reasons(view: RunView) -> list[_Reason]:
     grave = last >= view.recent_from or share_caught > OLD_SHARE
     text = f"the loss was NaN or Inf in {plural(caught.size, 'step')}, last at step {integer(last)}"
     text += "; none of it reached the weights"
-    return [_Reason(severity="warning" if grave else "info", text=text)]
+    is_over = last < view.recent_from or (bool(view.streaks) and not view.streaks[-1].is_open)
+    return [_Reason(severity="warning" if grave else "info", text=text, is_over=is_over)]
 
 
 def _streak_reasons(view: RunView) -> list[_Reason]:
@@ -138,7 +141,8 @@ def _streak_reasons(view: RunView) -> list[_Reason]:
         return [_Reason(severity="warning", text=_streak_text(newest, skipped.size, "since", view))]
     grave = newest.is_open or newest.last_step >= recent
     grave = grave or skipped.size / max(1, view.num_attempted_steps) > OLD_SHARE
-    return [_Reason(severity="warning" if grave else "info", text=_streak_text(newest, skipped.size, "from", view))]
+    text = _streak_text(newest, skipped.size, "from", view)
+    return [_Reason(severity="warning" if grave else "info", text=text, is_over=not newest.is_open)]
 
 
 def _streak_text(newest: Streak, num_skipped: int, word: str, view: RunView) -> str:
@@ -184,14 +188,12 @@ def _flushed_reasons(view: RunView) -> list[_Reason]:
     count = view.event_counts.get("layer_flushed", 0)
     if not count:
         return []
-    events = view.store.events(view.run_id, kinds=("layer_flushed",), limit=MAX_FLUSHED, newest_first=True)
-    zero_now = all_zero_layers(view)
-    still = list(dict.fromkeys(name for event in events for name in map(str, event.where) if name in zero_now))
-    if still:
-        since = min(event.step for event in events if any(name in zero_now for name in map(str, event.where)))
-        text = f"every gradient of {listing(still, 1)} is zero since step {integer(since)}; it had others before"
+    still = flushed_now(view)
+    if still is not None:
+        names = listing(still.names, 1)
+        text = f"every gradient of {names} is zero since step {integer(still.since)}; it had others before"
         return [_Reason(severity="warning", text=text)]
-    newest = events[0]
+    (newest,) = view.store.events(view.run_id, kinds=("layer_flushed",), limit=1, newest_first=True)
     names = listing([str(name) for name in newest.where], 1)
     text = f"every gradient of {names} was zero at step {integer(newest.step)}; it has recovered"
     return [_Reason(severity="info", text=text)]
@@ -202,7 +204,7 @@ def _lost_update_reasons(view: RunView) -> list[_Reason]:
     if not view.event_counts.get("updates_lost"):
         return []
     newest = view.attempts[-1].number if view.attempts else 0
-    told = view.store.events(view.run_id, kinds=("updates_lost",), limit=MAX_FLUSHED, newest_first=True)
+    told = view.store.events(view.run_id, kinds=("updates_lost",), limit=MAX_TOLD, newest_first=True)
     # A training that began anew may have other weights.
     events = [event for event in told if event.attempt == newest]
     if not events:

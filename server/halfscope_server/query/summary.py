@@ -20,6 +20,7 @@ from halfscope_server.query.format import (
     integer,
     json_number,
     layer_words,
+    listing,
     loss,
     nonfinite_name,
     plural,
@@ -35,7 +36,7 @@ from halfscope_server.query.lane import underflow_strip
 from halfscope_server.query.partners import Baseline, baseline_of, search_text
 from halfscope_server.query.states import device_name, precision_of, precision_role, state_text
 from halfscope_server.query.strip import LOSS_CAUGHT, Strip, StripRange, bad_words, build_strip, skip_words
-from halfscope_server.query.underflow import WARNING_SHARE, run_underflow, worst_recent
+from halfscope_server.query.underflow import WARNING_SHARE, Flushed, flushed_now, run_underflow, worst_recent
 from halfscope_server.query.view import ROLLUP_WIDTH, RunView, Views
 from halfscope_server.query.window import Span
 from halfscope_server.store.types import RunRow
@@ -45,6 +46,8 @@ CLOCK_PLACES = 64
 MIN_RATE_S = 1e-6
 MAX_NAME_CHARS = 36
 """Of a layer's name within a sentence."""
+MAX_LISTED = 10
+"""Layers named one by one where a pointer rests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +265,9 @@ def _underflow_chip(view: RunView) -> Chip | None:
     underflow = run_underflow(view)
     if underflow is None or not view.num_frames:
         return None
+    flushed = flushed_now(view)
+    if underflow.is_measured and flushed is not None:
+        return _flushed_chip(flushed, underflow.note)
     worst = worst_recent(view)
     if worst is None:
         why = "no layer has had a frame with room above FP16's floor, so its zeros cannot be told from lost elements"
@@ -280,6 +286,18 @@ def _underflow_chip(view: RunView) -> Chip | None:
         label=f"{kind} {share(worst.share)} in {name}",
         tooltip=f"{worst.name}, {place}; {underflow.note}",
         tone=tone,
+        anchor="layers",
+    )
+
+
+def _flushed_chip(flushed: Flushed, note: str) -> Chip:
+    """Nothing can be worse than a layer of which nothing is left, however it was a while ago."""
+    shown = listing([shortened(layer_words(name), MAX_NAME_CHARS) for name in flushed.names])
+    return Chip(
+        text=f"worst underflow 100% {shown}",
+        label=f"worst underflow 100%: all is zero in {listing(flushed.names)}",
+        tooltip=f"{', '.join(flushed.names[:MAX_LISTED])}, since step {integer(flushed.since)}; {note}",
+        tone="critical",
         anchor="layers",
     )
 

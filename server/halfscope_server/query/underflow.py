@@ -32,6 +32,8 @@ _UNSETTLED_LABELS = ("mixed", "")
 """Where a loss scale says that some of it is FP16."""
 SKETCHES_AT_ONCE = 200_000
 MIN_RETURNS = 2
+MAX_FLUSHED = 100
+"""Events read to name the layers that were flushed."""
 
 Severity = Literal["ok", "info", "warning", "critical", "unknown"]
 
@@ -274,6 +276,32 @@ def all_zero_layers(view: RunView) -> frozenset[str]:
         return frozenset(frames.tree.leaves[layer] for layer in now if _num_returns(gone[layer]) < MIN_RETURNS)
 
     return view.memo("all zero layers", find)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flushed:
+    """Layers that had gradients and are all zero now."""
+
+    names: tuple[str, ...]
+    """The newest first."""
+    since: int
+    """Step at which the first of them was told."""
+
+
+def flushed_now(view: RunView) -> Flushed | None:
+    """What an event has told and is so still; None: nothing."""
+    return view.memo("flushed now", lambda: _flushed_now(view))
+
+
+def _flushed_now(view: RunView) -> Flushed | None:
+    if not view.event_counts.get("layer_flushed", 0):
+        return None
+    events = view.store.events(view.run_id, kinds=("layer_flushed",), limit=MAX_FLUSHED, newest_first=True)
+    zero = all_zero_layers(view)
+    names = tuple(dict.fromkeys(name for event in events for name in map(str, event.where) if name in zero))
+    if not names:
+        return None
+    return Flushed(names=names, since=min(e.step for e in events if any(str(name) in zero for name in e.where)))
 
 
 def _num_returns(gone: NDArray[np.bool_]) -> int:
