@@ -26,6 +26,7 @@ from halfscope.guard import Guard
 from halfscope.instrument import environment, exits, names, ranks, sharing
 from halfscope.instrument.facts import FactTeller
 from halfscope.instrument.feeding import InputWatch
+from halfscope.instrument.flat import FlatParameters
 from halfscope.instrument.interval import SketchInterval
 from halfscope.instrument.report import Reporter
 from halfscope.instrument.run import DRAIN_S, Run
@@ -213,7 +214,8 @@ def _start(
     url: str,
     keys: Sequence[int],
 ) -> Run:
-    recorder = _open_recorder(settings, models)
+    flats = FlatParameters(models)
+    recorder = _open_recorder(settings, models, flats)
     several = len(optimizers) > 1
     watched_optimizers = [
         WatchedOptimizer(index, name, item, labelled=several) for index, (name, item) in enumerate(optimizers.items())
@@ -224,7 +226,9 @@ def _start(
         for index, (name, item) in enumerate(enabled.items())
     ]
     guard = Guard(lambda probe, error: facts.degraded(watcher.clock.step, probe, error))
-    parameter_names = _parameter_names(models, watched_optimizers)
+    for watched in watched_optimizers:
+        watched.units = flats.by_id
+    parameter_names = _parameter_names(models, watched_optimizers, flats)
     facts = FactTeller(
         recorder,
         models=models,
@@ -233,17 +237,18 @@ def _start(
         scalers=watched_scalers,
         all_scalers=scalers,
         given_precision=settings.precision,
+        flats=flats,
         baseline=settings.baseline,
     )
     trained = [parameter for watched in watched_optimizers for parameter in watched.parameters()]
-    replicas = sharing.replicated(models.values())
+    known = {**sharing.replicated(models.values()), **flats.shares()}
     for watched in watched_optimizers:
-        watched.share(lambda parameter: sharing.of(parameter, replicas))
+        watched.share(lambda parameter: sharing.of(parameter, known))
     layers = LayerNumbers(
         recorder,
         lambda: {**parameter_names, **names.parameter_names(models)},
         trained,
-        lambda parameter: sharing.of(parameter, replicas).part,
+        lambda parameter: sharing.of(parameter, known),
     )
     interval = SketchInterval(
         every=settings.every, budget_share=settings.budget_share, elsewhere_ns=lambda: recorder.packing_ns
@@ -335,7 +340,7 @@ def _tell_reductions(
     reductions.tell_hooks = guard.wrap("communication", teller.hooks)
 
 
-def _open_recorder(settings: AgentConfig, models: Mapping[str, torch.nn.Module]) -> Recorder:
+def _open_recorder(settings: AgentConfig, models: Mapping[str, torch.nn.Module], flats: FlatParameters) -> Recorder:
     now_us = time.time_ns() // 1000
     mesh = ranks.mesh_of(parameter for model in models.values() for parameter in model.parameters())
     return Recorder.open(
@@ -351,7 +356,7 @@ def _open_recorder(settings: AgentConfig, models: Mapping[str, torch.nn.Module])
             pid=os.getpid(),
             started_us=now_us,
             local_rank=settings.local_rank,
-            mesh=mesh,
+            mesh=mesh | flats.mesh() | ranks.pipeline_place(models.values()),
         ),
         start=Start(
             time_us=now_us,
@@ -367,9 +372,10 @@ def _open_recorder(settings: AgentConfig, models: Mapping[str, torch.nn.Module])
 
 
 def _parameter_names(
-    models: Mapping[str, torch.nn.Module], optimizers: Sequence[WatchedOptimizer]
+    models: Mapping[str, torch.nn.Module], optimizers: Sequence[WatchedOptimizer], flats: FlatParameters
 ) -> Mapping[int, str]:
-    found = names.parameter_names(models)
+    found = {key: name for key, name in names.parameter_names(models).items() if key not in flats.by_id}
+    found |= flats.names()
     for watched in optimizers:
         for at, parameter in enumerate(watched.parameters()):
             # An optimizer may hold what no given module does: it gets a name all the same.

@@ -12,6 +12,7 @@ import torch
 
 from halfscope.instrument import conditions, environment, precision
 from halfscope.instrument.device import Slot
+from halfscope.instrument.flat import FlatParameters
 from halfscope.instrument.records import Tells
 from halfscope.instrument.rings import Rings
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler, describe_scaler
@@ -33,6 +34,7 @@ class FactTeller:
         scalers: Sequence[WatchedScaler],
         all_scalers: Mapping[str, torch.amp.GradScaler],
         given_precision: str | None,
+        flats: FlatParameters,
         baseline: str | None = None,
     ) -> None:
         """
@@ -40,11 +42,12 @@ class FactTeller:
             names: id of a parameter to its canonical name.
             scalers: the enabled ones.
             all_scalers: by name, disabled ones too.
+            flats: parameters of the models that hold others.
             baseline: id or name of the run to compare with.
         """
         self.device: torch.device | None = None
         """Where the first parameter lives; None until the first attempt."""
-        self._given_precision, self._baseline = given_precision, baseline
+        self._given_precision, self._baseline, self._flats = given_precision, baseline, flats
         self._recorder, self._models, self._names = recorder, models, names
         self._optimizers, self._scalers, self._all_scalers = optimizers, list(scalers), dict(all_scalers)
         self._points: dict[str, tuple[str, str]] = {}
@@ -54,13 +57,14 @@ class FactTeller:
     def started(self, step: int, *, demo: bool) -> None:
         """What is known before the first step."""
         unique = list({id(p): p for model in self._models.values() for p in model.parameters()}.values())
+        wholes = self._flats.wholes(unique, self._names)
         facts: dict[str, Any] = {
             "optimizers": [watched.describe() for watched in self._optimizers],
             "parameters": {
-                "num_tensors": len(unique),
-                "num_elements": sum(p.numel() for p in unique),
-                "num_trainable": sum(p.numel() for p in unique if p.requires_grad),
-                "names": [self._names[id(p)] for p in unique],
+                "num_tensors": len(wholes),
+                "num_elements": sum(whole.num_elements for whole in wholes),
+                "num_trainable": sum(whole.num_elements for whole in wholes if whole.requires_grad),
+                "names": [whole.name for whole in wholes],
             },
             "demo": demo,
             **conditions.seed(),

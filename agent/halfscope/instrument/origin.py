@@ -84,7 +84,7 @@ class BackwardOrder:
         if not self.complete:
             return False
         for kept in self._parameters.values():
-            if kept.requires_grad and any(kept is p for watched in optimizers for p in watched.parameters()):
+            if kept.requires_grad and any(kept is p for watched in optimizers for p in watched.leaves()):
                 return False
         self.detach()
         self.complete = False

@@ -111,7 +111,7 @@ class RowWriter:
             row.append((sids["opt.steps"], float(num_steps)))
         if part.through_scaler:
             self._shared_value(row, sids["amp.skipped"], 1.0 if part.skipped else 0.0)
-        tells = self._optimizers[index].tells
+        tells = self._optimizers[index].tells_norm
         if reading is not None and reading.norm is not None and tells:
             row.append((sids["grad.norm"], reading.norm))
             if self._points[index] is not reading.point:

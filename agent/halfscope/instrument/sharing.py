@@ -23,6 +23,8 @@ class Share(NamedTuple):
     """As `Layer.part`: place in the mesh dimensions that cut the tensor."""
     is_everywhere: bool = False
     """All ranks of the job hold the same."""
+    shape: tuple[int, ...] | None = None
+    """Of the whole, where the tensor here does not tell it."""
 
 
 ALL = Share()
@@ -40,6 +42,12 @@ def replicated(models: Iterable[torch.nn.Module]) -> Mapping[int, Share]:
                     share = Share(torch.distributed.get_rank(group) == 0, is_everywhere=everywhere)
                     found.update((id(parameter), share) for parameter in module.parameters())
     return found
+
+
+def is_addend(grad: torch.Tensor) -> bool:
+    """Whether ranks hold parts of a gradient that are still to be added up: nobody can tell anything of their sum."""
+    placements: Any = getattr(grad, "placements", ())
+    return any(placement.is_partial() for placement in placements)
 
 
 def of(parameter: torch.Tensor, known: Mapping[int, Share]) -> Share:

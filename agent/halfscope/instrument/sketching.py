@@ -20,6 +20,7 @@ from halfscope.instrument.attempt import Attempt, GradientReading
 from halfscope.instrument.interval import SketchInterval
 from halfscope.instrument.records import Records
 from halfscope.instrument.rings import Rings
+from halfscope.instrument.sharing import ALL, Share
 from halfscope.instrument.sids import Sids
 from halfscope.instrument.watched import WatchedOptimizer
 from halfscope.probes import checksum
@@ -75,15 +76,15 @@ class LayerNumbers:
         recorder: Records,
         names: Callable[[], Mapping[int, str]],
         parameters: Iterable[torch.Tensor],
-        part_of: Callable[[torch.Tensor], str] = lambda parameter: "",
+        share_of: Callable[[torch.Tensor], Share] = lambda parameter: ALL,
     ) -> None:
         """
         Args:
             names: gives id of a parameter to its canonical name, in order of registration, as it is now.
             parameters: those that are trained, as far as they are known.
-            part_of: which part of a parameter this rank holds (`Layer.part`).
+            share_of: which part of a parameter this rank holds.
         """
-        self._recorder, self._names, self._part_of = recorder, names, part_of
+        self._recorder, self._names, self._share_of = recorder, names, share_of
         self._by_name: dict[str, int] = {}
         self._by_id: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._narrow: set[int] = set()
@@ -123,8 +124,9 @@ class LayerNumbers:
                 dtype = str(parameter.dtype).removeprefix("torch.")
                 if parameter.is_floating_point() and parameter.element_size() <= 2:
                     self._narrow.add(lid)
-                part = self._part_of(parameter)
-                declared.append(Layer(lid=lid, name=name, shape=list(parameter.shape), dtype=dtype, part=part))
+                share = self._share_of(parameter)
+                shape = list(parameter.shape if share.shape is None else share.shape)
+                declared.append(Layer(lid=lid, name=name, shape=shape, dtype=dtype, part=share.part))
             self._by_id[id(parameter)] = weakref.ref(parameter), lid
         if declared:
             self._recorder.layers(declared)

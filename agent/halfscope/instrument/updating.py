@@ -16,6 +16,7 @@ import torch
 from halfscope.instrument.attempt import Attempt, GradientReading
 from halfscope.instrument.interval import SketchInterval
 from halfscope.instrument.rings import Rings
+from halfscope.instrument.sharing import is_addend
 from halfscope.instrument.sketching import LayerNumbers, TakenSketch
 from halfscope.instrument.watched import WatchedOptimizer
 from halfscope.probes import updates
@@ -151,6 +152,6 @@ def _trained(watched: WatchedOptimizer, rings: Rings) -> Iterator[Trained]:
         on_device = isinstance(rate, torch.Tensor) and not rings.on_host(rate)
         if not on_device and rate is not None and float(rate) == 0.0:
             continue
-        for parameter in group["params"]:
-            if parameter.grad is not None:
+        for parameter in watched.pieces(group["params"]):
+            if parameter.grad is not None and not (watched.is_meshed and is_addend(parameter.grad)):
                 yield Trained(parameter, parameter.grad, rate if on_device else None)

@@ -5,15 +5,19 @@ Invariant: parameters are looked up in the optimizer's groups whenever they are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from halfscope.instrument import conditions
 from halfscope.instrument import scaler as scaler_hooks
 from halfscope.instrument.reported import ReportedScaler
-from halfscope.instrument.sharing import Share
+from halfscope.instrument.sharing import Share, is_addend
+
+if TYPE_CHECKING:
+    from halfscope.instrument.flat import FlatUnit
 
 ADOPTION_CHECKS = 16
 
@@ -36,18 +40,38 @@ class WatchedOptimizer:
         """ids of parameters that another rank tells, where this one tells others."""
         self.tells = True
         """Some of its parameters are this rank's to tell."""
+        self.is_meshed = self.has_addends = False
+        """Some of its parameters lie on a mesh of devices; some gradients are sums that nobody has added up yet."""
         self.everywhere: list[torch.Tensor] = []
         """Parameters that all ranks of the job hold alike, as they should."""
+        self.units: Mapping[int, FlatUnit] = {}
+        """By id, flat parameters among its own, for which their pieces stand."""
+        self._sizes: Mapping[int, int] = {}
+        """By id, of parameters that hold less than the whole."""
         self.last_rate: float | None = None
         self.last_rates: Sequence[Any] = ()
 
     def parameters(self) -> list[torch.Tensor]:
         """All of its parameters as they are now, in the order of its groups."""
+        return [one for group in self.optimizer.param_groups for one in self.pieces(group["params"])]
+
+    def leaves(self) -> list[torch.Tensor]:
+        """What its parameters are to autograd."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+    def pieces(self, parameters: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Parameters, and for flat ones among them their pieces as they are now."""
+        if not self.units:
+            return parameters
+        found: list[torch.Tensor] = []
+        for parameter in parameters:
+            unit = self.units.get(id(parameter))
+            found += [parameter] if unit is None else unit.now()
+        return found
 
     def gradients(self) -> list[torch.Tensor]:
         """The gradients that are there, in the order of `parameters`."""
-        if self.quiet:
+        if self.quiet or self.units or self.is_meshed:
             return [parameter.grad for parameter in self.parameters_with_gradient() if parameter.grad is not None]
         # From the groups as they are now: what was put into them since is read too.
         return [
@@ -59,8 +83,11 @@ class WatchedOptimizer:
 
     def parameters_with_gradient(self) -> list[torch.Tensor]:
         """The parameters that `gradients` are of."""
-        quiet = self.quiet
-        return [one for one in self.parameters() if one.grad is not None and not (quiet and id(one) in quiet)]
+        found, quiet = [one for one in self.parameters() if one.grad is not None], self.quiet
+        if self.is_meshed:
+            whole = [one for one in found if one.grad is not None and not is_addend(one.grad)]
+            self.has_addends, found = len(whole) < len(found), whole
+        return [one for one in found if id(one) not in quiet] if quiet else found
 
     def with_gradient(self) -> list[int]:
         """ids of the parameters that `gradients` are of."""
@@ -70,9 +97,16 @@ class WatchedOptimizer:
         """Sets which parameters are this rank's to tell; where none is, all are still read, for what is seen here."""
         shares = [(parameter, share_of(parameter)) for parameter in self.parameters()]
         quiet = frozenset(id(parameter) for parameter, share in shares if not share.tells)
+        self._sizes = {id(one): math.prod(share.shape) for one, share in shares if share.shape is not None}
         self.everywhere = [parameter for parameter, share in shares if share.is_everywhere]
+        self.is_meshed = any(hasattr(parameter, "device_mesh") for parameter, _ in shares)
         self.tells = not shares or any(share.tells for _, share in shares)
         self.quiet = quiet if self.tells else frozenset()
+
+    @property
+    def tells_norm(self) -> bool:
+        """Whether the norm of what this rank tells is the norm of its part of all of them."""
+        return self.tells and not self.has_addends
 
     def describe(self) -> dict[str, Any]:
         """The facts about it."""
@@ -83,7 +117,7 @@ class WatchedOptimizer:
             "fused": bool(defaults.get("fused")),
             "foreach": defaults.get("foreach"),
             "num_tensors": len(parameters),
-            "num_parameters": sum(parameter.numel() for parameter in parameters),
+            "num_parameters": sum(self._sizes.get(id(parameter), parameter.numel()) for parameter in parameters),
             "num_groups": len(self.optimizer.param_groups),
             "groups": conditions.hyperparameters(self.optimizer),
         }

@@ -146,7 +146,7 @@ class Watcher:
         scaler_hooks.attach(scaler.scaler, ScalerCalls(self, scaler))
 
     def _attach_backward(self) -> None:
-        trained = [parameter for watched in self.optimizers for parameter in watched.parameters()]
+        trained = [parameter for watched in self.optimizers for parameter in watched.leaves()]
         reached = {id(parameter): parameter for model in self.models.values() for parameter in model.parameters()}
         if reached and not any(id(parameter) in reached for parameter in trained):
             # Masters of a framework's own, which copies gradients to them: backward passes reach the model's parameters.

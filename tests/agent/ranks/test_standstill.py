@@ -40,6 +40,8 @@ def test_a_rank_tells_each_place_once_and_none_before_its_first_step() -> None:
     )
     standstill = Standstill(rows, training, 7)  # type: ignore[arg-type]
 
+    now_s = 100.0
+
     def stand(seconds: float) -> list[tuple[int, str, float]]:
         nonlocal now_s
         before = len(rows.told)
@@ -49,7 +51,6 @@ def test_a_rank_tells_each_place_once_and_none_before_its_first_step() -> None:
             standstill.look(now_s)
         return rows.told[before:]
 
-    now_s = 100.0
     assert stand(60) == [], "the first step may take minutes"
     training.clock.begin()
     training.clock.complete()
