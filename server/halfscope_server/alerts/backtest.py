@@ -23,6 +23,7 @@ from halfscope_server.alerts.metrics.base import LayerSamples
 from halfscope_server.alerts.node import Observer, RuleOnNode
 from halfscope_server.alerts.rule import Rule
 from halfscope_server.alerts.scope import covers, layer_mask
+from halfscope_server.alerts.sentences import SHARES_OF_FLAGS
 from halfscope_server.alerts.track import Baseline, LaneKey, Track
 from halfscope_server.query.format import json_number, plural
 from halfscope_server.query.view import RunView, Views
@@ -358,8 +359,12 @@ def _noisy(runs: Sequence[tuple[BacktestRun, Sequence[int]]]) -> str:
 
 
 def _unit(rule: Rule) -> str:
+    """Of the compared numbers; `flag` where they only say whether something is so."""
     unit = aggregations()[rule.aggregation].unit
     derived = catalog.find(rule.metric)
+    if derived is not None and derived.kind == "flag" and unit in ("same", "per"):
+        of_several = "share" if rule.aggregation in SHARES_OF_FLAGS else ""
+        return "flag" if rule.aggregation in ("last", "max", "min") else of_several
     if unit == "same" and derived is not None:
         return derived.unit
     return unit if unit in ("share", "") else ""

@@ -28,6 +28,8 @@ FIELDS = (
     "run", "project", "layer", "rank", "metric", "value", "threshold", "step", "first_step", "severity", "url",
 )  # fmt: skip
 """What a template may name, in braces."""
+SHARES_OF_FLAGS = ("mean", "rate", "quantile")
+"""Aggregations that make a share of steps out of what is 0 or 1 in each."""
 FIELD = re.compile(r"\{([^{}]*)\}")
 
 _COMPARED = {">": "above", ">=": "at least", "<": "below", "<=": "at most"}
@@ -60,7 +62,7 @@ def value_words(rule: Rule, value: float | None) -> str:
     if kind == "per" and not is_flag:
         return f"{number(value)} per {'second' if rule.window.seconds else 'step'}"
     if is_flag:
-        return share(value) if rule.aggregation in ("mean", "rate", "quantile") else number(value)
+        return share(value) if rule.aggregation in SHARES_OF_FLAGS else number(value)
     if rule.metric in ("amp.scale", "amp.scale_next") and rule.aggregation != "change":
         return power_of_two(value)
     if metric is None:
@@ -87,7 +89,7 @@ def sentence(rule: Rule) -> str:
     return ", ".join(parts)
 
 
-def _asks_whether(rule: Rule) -> bool:
+def asks_whether(rule: Rule) -> bool:
     """Whether it asks for nothing but that something is so, or was in this step."""
     metric = find(rule.metric)
     if metric is None or metric.kind != "flag" or rule.aggregation != "last":
@@ -97,7 +99,7 @@ def _asks_whether(rule: Rule) -> bool:
 
 def _is_statement(rule: Rule) -> bool:
     """Whether the metric's title says already what is asked for: `loss is NaN or Inf`, and not `NaN/Inf rate`."""
-    return _asks_whether(rule) and "rate" not in metric_title(rule.metric).partition(",")[0].split()
+    return asks_whether(rule) and "rate" not in metric_title(rule.metric).partition(",")[0].split()
 
 
 def _of_what(rule: Rule) -> str:
@@ -160,7 +162,7 @@ def episode_text(
     about += [] if rank is None else [f"rank {rank}"]
     about += [f"{key} {name}" for key, name in sorted(labels.items())]
     parts = ", ".join([metric_title(rule.metric), *_aggregation_words(rule)])
-    if _asks_whether(rule):
+    if asks_whether(rule):
         text = f"{parts}, since step {integer(first_step)}"
     else:
         held = span_words(rule.hold)

@@ -48,7 +48,7 @@ class AlertItem(Model):
     worst: Number
     threshold: Number
     value_text: str
-    """As shown: `4.1%`, `2⁻³`."""
+    """As shown: `4.1%`, `2⁻³`; empty where the rule only asks whether something is so."""
     threshold_text: str
     spark_steps: list[int]
     spark_values: list[Number]
@@ -256,6 +256,7 @@ class Backtest(Model):
     noisy: str
     """A warning where it would have fired too often or flapped; empty: none."""
     value_unit: str
+    """`flag`: the numbers only say whether something is so."""
     took_ms: float
 
 

@@ -15,7 +15,7 @@ from halfscope_server import panels
 from halfscope_server.alerts import metrics
 from halfscope_server.alerts.notification import link_of
 from halfscope_server.alerts.rule import Rule
-from halfscope_server.alerts.sentences import value_words
+from halfscope_server.alerts.sentences import asks_whether, value_words
 from halfscope_server.alerts.validation import InvalidRule, parse
 from halfscope_server.live.messages import Message
 from halfscope_server.query.format import json_number
@@ -155,7 +155,7 @@ def _item(
         "value": json_number(episode.value),
         "worst": json_number(episode.worst),
         "threshold": json_number(episode.threshold),
-        "value_text": value_words(wording, episode.value),
+        "value_text": "" if asks_whether(wording) and episode.value == 1 else value_words(wording, episode.value),
         "threshold_text": value_words(wording, episode.threshold),
         "spark_steps": list(episode.evidence.get("step", ())),
         "spark_values": [json_number(value) for value in episode.evidence.get("value", ())],

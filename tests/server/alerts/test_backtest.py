@@ -61,6 +61,25 @@ def test_it_finds_what_live_evaluation_finds(lite: Store, write_run: Callable[..
         assert shown.num_episodes == len(live) > 0
 
 
+@pytest.mark.parametrize(
+    ("metric", "aggregation", "unit"),
+    [
+        ("loss_nonfinite", "last", "flag"),
+        ("lost_data", "last", "flag"),
+        ("loss_nonfinite", "mean", "share"),
+        ("loss_nonfinite", "sum", ""),
+        ("skip_streak", "last", "steps"),
+        ("loss_oscillation", "max", "share"),
+    ],
+)
+def test_what_only_says_whether_something_is_so_has_no_share(
+    lite: Store, metric: str, aggregation: str, unit: str
+) -> None:
+    """`100% at worst` is nothing to say of a loss that is NaN."""
+    rule = Rule(id="r", name="r", metric=metric, aggregation=aggregation, threshold=0)
+    assert backtest(lite, Views(lite), rule).value_unit == unit
+
+
 def test_the_band_loses_no_crossing(lite: Store, write_run: Callable[..., RunWriter]) -> None:
     """The smallest and the largest of every stretch of steps, one for each pixel at most."""
     run = write_run()

@@ -116,7 +116,7 @@ export function Evidence({ alert, height, unit = null }: { alert: AlertItem; hei
       severity={alert.severity}
       height={height}
       unit={unit}
-      label={`${alert.value_text} where ${alert.threshold_text} is the limit, steps ${formatCount(first)} to ${formatCount(last)}`}
+      label={`${alert.value_text ? `${alert.value_text} where ${alert.threshold_text} is the limit` : "When it was so"}, steps ${formatCount(first)} to ${formatCount(last)}`}
     />
   );
 }

@@ -118,10 +118,8 @@ function PreviewRun({ run, rule, unit }: { run: BacktestRun; rule: Rule; unit: s
               <span className="muted">
                 {episode.layer && `${shortenMiddle(episode.layer, 32)} · `}
                 {episode.rank !== null && `rank ${episode.rank} · `}
-                {formatValue(episode.worst, unit)} at worst
-                {episode.resolved_step === null
-                  ? " · to the end"
-                  : ` · over at step ${formatCount(episode.resolved_step)}`}
+                {unit !== "flag" && `${formatValue(episode.worst, unit)} at worst · `}
+                {episode.resolved_step === null ? "to the end" : `over at step ${formatCount(episode.resolved_step)}`}
               </span>
             </li>
           ))}

@@ -107,10 +107,11 @@ function HistoryRow({ alert, now }: { alert: AlertItem; now: number }) {
 function HistoryDetails({ alert, now }: { alert: AlertItem; now: number }) {
   return (
     <div className="history-details">
-      <Evidence alert={alert} height={96} unit="" />
+      <Evidence alert={alert} height={96} unit={alert.value_text ? "" : "flag"} />
       <p>
-        {alert.value_text} when it fired
-        {alert.fired_step !== null && ` at step ${formatCount(alert.fired_step)}`}; the limit is {alert.threshold_text}.
+        {alert.value_text ? `${alert.value_text} when it fired` : "Fired"}
+        {alert.fired_step !== null && ` at step ${formatCount(alert.fired_step)}`}
+        {alert.value_text && `; the limit is ${alert.threshold_text}`}.
       </p>
       {alert.reason && <p className="muted">{alert.reason}</p>}
       <AlertNotes alert={alert} now={now} />

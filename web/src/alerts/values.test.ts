@@ -12,6 +12,10 @@ const aggregation = (unit: "same" | "share" | "" | "per") => ({
   unit,
 });
 
+describe("what only says whether something is so", () => {
+  it("is no number", () => expect([0, 1].map((value) => formatValue(value, "flag"))).toEqual(["no", "yes"]));
+});
+
 describe("typed numbers", () => {
   it.each([
     ["1", "share", 0.01],

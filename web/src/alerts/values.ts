@@ -22,6 +22,7 @@ export function comparedUnit(metricUnit: string, aggregation: Aggregation | unde
 /** A compared number in words, as the server words it in alerts. */
 export function formatValue(value: Num, unit: string): string {
   if (typeof value === "number") {
+    if (unit === "flag") return value > 0 ? "yes" : "no";
     if (unit === "share") return formatShare(Math.abs(value)).replace(/^/, value < 0 ? "-" : "");
     if (unit === "bytes") return formatBytes(value);
     if (unit === "s") return formatSpan(value);

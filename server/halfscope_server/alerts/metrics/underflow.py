@@ -1,9 +1,9 @@
 """Underflow of every layer in every sketched step, as it could be told when that step was the newest.
 
-Owns the memory of earlier frames that the measured number needs. Must not choose another number than query/underflow:
-structural zeros are those of the same function, as of each frame (alerts/zeros.py). Invariant: a frame's share depends on the frames up to it; of those
-the newest `MAX_FRAMES` are kept, and before them the newest with room above FP16's floor of each layer, which is what
-zeros are measured against.
+Owns the memory of earlier frames that the measured number needs. Must not choose another number than
+query/underflow: structural zeros are those of the same function, as of each frame (alerts/zeros.py). Invariant: a
+frame's share depends on the frames up to it; of those the newest `MAX_FRAMES` are kept, and before them the newest with
+room above FP16's floor of each layer, which is what zeros are measured against.
 
 Suffixes: F frames kept, L layers.
 """
