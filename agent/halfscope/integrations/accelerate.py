@@ -12,7 +12,7 @@ Invariant: Accelerate is imported when something of it is watched, never before.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from halfscope.alerts import StopTraining
@@ -42,9 +42,7 @@ def watch(accelerator: Any, **options: Unpack[WatchOptions]) -> Run:
         )
     trainings = Trainings(options)
     trackers = _trackers(accelerator)
-    config = settings(accelerator)
-    for tracker in trackers:
-        config.update(tracker.config)
+    config = _config(accelerator, trackers)
     models, optimizers = accelerator._models, accelerator._optimizers
     run = trainings.begin(_one(models), _one(optimizers), accelerator.scaler, config=config)
     follow(accelerator, Losses(trainings, accelerator))
@@ -53,10 +51,11 @@ def watch(accelerator: Any, **options: Unpack[WatchOptions]) -> Run:
     return run
 
 
-def settings(accelerator: Any) -> dict[str, Any]:
-    """What is worth keeping of an Accelerator."""
+def _config(accelerator: Any, trackers: Iterable[HalfscopeTracker]) -> dict[str, Any]:
+    """What is worth keeping of an Accelerator, and what the program gave to trackers of ours."""
     from accelerate import __version__
 
+    given = {name: value for tracker in trackers for name, value in tracker.config.items()}
     return {
         "accelerate": {
             "version": __version__,
@@ -64,7 +63,8 @@ def settings(accelerator: Any) -> dict[str, Any]:
             "gradient_accumulation_steps": accelerator.gradient_accumulation_steps,
             "distributed_type": str(accelerator.distributed_type),
             "num_processes": accelerator.num_processes,
-        }
+        },
+        **given,
     }
 
 
@@ -239,11 +239,23 @@ def _one(items: list[Any]) -> Any:
 
 
 def _adopt(accelerator: Any, launching: Launching) -> None:
+    from halfscope.instrument.names import unwrap_optimizer
+
     trainings = Trainings({})
     trainings.launching, trainings.follows_launching = launching, True
     follow(accelerator, Losses(trainings, accelerator))
     for tracker in _trackers(accelerator):
         tracker.trainings = trainings
+    ref = weakref.ref(accelerator)
+
+    def described(optimizers: Sequence[Any]) -> dict[str, Any]:
+        made = ref()
+        own = [] if made is None else [unwrap_optimizer(each) for each in made._optimizers]
+        if not any(each is other for each in own for other in optimizers):
+            return {}
+        return _config(made, _trackers(made))
+
+    launching.describe(described)
 
 
 INTEGRATION = Integration(

@@ -58,6 +58,10 @@ class Launching(Protocol):
         """The run that is on, None while no training was noticed."""
         ...
 
+    def describe(self, settings: Callable[[Sequence[Any]], Mapping[str, Any]]) -> None:
+        """Asks for settings whenever a run begins that no framework begins, given the optimizers that it is of."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Integration:

@@ -27,7 +27,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +95,7 @@ class Launcher:
         self._begin = wrap("halfscope run", self._begin_now, keep=True)
         self._finish = wrap("halfscope run", self._finish_now, keep=True)
         self._replay = wrap("halfscope run", self._replay_now, keep=True)
+        self._ask = wrap("halfscope run", lambda settings, optimizers: settings(optimizers), keep=True)
         self._beginning = self._stopped = self._told_too_many = False
         self._fresh: list[weakref.ref[torch.optim.Optimizer]] = []
         """Made and not yet at work, oldest first."""
@@ -107,6 +108,7 @@ class Launcher:
         """Scalers that are or were of a run."""
         self._compiled: list[weakref.ref[torch.nn.Module]] = []
         self._training: _Training | None = None
+        self._descriptions: list[Callable[[Sequence[torch.optim.Optimizer]], Mapping[str, Any]]] = []
         self._wanted: frozenset[int] = frozenset()
         """ids of the fresh optimizers' parameters."""
         self._strangers: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -342,7 +344,8 @@ class Launcher:
         # (a generator after its discriminator or the other way round, an optimizer inside another) steps last.
         ordered = dict(reversed(roots.names(optimizers).items()))
         model = found[0] if len(found) == 1 else roots.names(found)
-        training = self._watch(model, ordered, roots.names(scalers), {}, takes_turns=takes_turns)
+        settings = {"config": self._described(optimizers)}
+        training = self._watch(model, ordered, roots.names(scalers), settings, takes_turns=takes_turns)
         inside.order_is_a_guess(training.run)
         if not takes_turns:
             for model in found:
@@ -377,7 +380,17 @@ class Launcher:
             takes_turns=takes_turns,
         )
 
+    def _described(self, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for settings in self._descriptions:
+            found.update(self._ask(settings, optimizers) or {})
+        return found
+
     # ---- for integrations ----------------------------------------------------------------------
+
+    def describe(self, settings: Callable[[Sequence[torch.optim.Optimizer]], Mapping[str, Any]]) -> None:
+        """Asks for settings whenever a run begins that no framework begins, given the optimizers that it is of."""
+        self._descriptions.append(settings)
 
     def current(self) -> Run | None:
         """The run that is on."""

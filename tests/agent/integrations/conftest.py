@@ -6,6 +6,7 @@ import gc
 import importlib
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -46,13 +47,30 @@ def read(journals: Path) -> Callable[[], list[Recorded]]:
     return lambda: read_journal(journals)
 
 
+Launching = Callable[[], AbstractContextManager[AutoWatch]]
+
+
 @pytest.fixture
-def launched(journals: Path) -> Iterator[AutoWatch]:
-    """`halfscope run` within the test's own process."""
-    watch = AutoWatch({}, "program")
-    watch.start()
-    yield watch
-    watch.stop()
+def launching(journals: Path) -> Launching:
+    """`halfscope run` within the test's own process, for as long as it is entered."""
+
+    @contextmanager
+    def launch() -> Iterator[AutoWatch]:
+        watch = AutoWatch({}, "program")
+        watch.start()
+        try:
+            yield watch
+        finally:
+            watch.stop()
+
+    return launch
+
+
+@pytest.fixture
+def launched(launching: Launching) -> Iterator[AutoWatch]:
+    """The same from the test's beginning."""
+    with launching() as watch:
+        yield watch
 
 
 @pytest.fixture

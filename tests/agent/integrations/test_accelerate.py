@@ -11,9 +11,8 @@ import halfscope
 import pytest
 import torch
 from halfscope.integrations.accelerate import HalfscopeTracker, leave, watch
-from halfscope.launch.start import AutoWatch
 
-from tests.helpers.frameworks.seen import Read, assert_same, program_of, weights
+from tests.helpers.frameworks.seen import Read, assert_same, assert_same_record, program_of, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -27,40 +26,28 @@ def acc(framework: Callable[[str], Any]) -> Any:
     ("precision", "accumulation", "clipping"), list(itertools.product(["fp32", "fp16", "bf16"], [1, 4], [None, 0.5]))
 )
 def test_every_step_is_what_the_loop_sees(
-    acc: Any, precision: str, accumulation: int, clipping: float | None, read: Read
+    acc: Any, precision: str, accumulation: int, clipping: float | None, read: Read, launching: Any
 ) -> None:
-    """Scale, skip, applied steps, loss and norm of each step; weights bit for bit those of a loop without us."""
+    """Scale, skip, applied steps, loss, rate and norm of each step; weights bit for bit those of a loop without us;
+    under `halfscope run`, without a line of ours, the same record."""
     options = {"gradient_accumulation_steps": accumulation}
     seen, plain = acc.loop(acc.accelerator_for(precision, **options), clipping)
     _, watched = acc.loop(acc.accelerator_for(precision, **options), clipping, watch)
-    assert weights(plain) == weights(watched)
+    with launching():
+        _, launched = acc.loop(acc.accelerator_for(precision, **options), clipping)
+    assert weights(plain) == weights(watched) == weights(launched)
     assert len(seen) == -(-acc.NUM_BATCHES // accumulation)
     if precision == "fp16":
         assert {each.applied for each in seen} == {True, False}
-    (recorded,) = read()
+    recorded, by_itself = read()
     assert_same(recorded, seen)
-    assert recorded.end is not None
-    assert recorded.end.outcome == "finished"
+    assert_same_record(recorded, by_itself)
     assert recorded.facts["precision"] == {"fp32": "FP32", "fp16": "FP16-AMP", "bf16": "BF16-AMP"}[precision]
     if precision == "fp16":
         assert recorded.series("accelerate/skipped") == recorded.series("amp.skipped")
     if clipping is not None:
         norms = recorded.series("grad.norm")
         assert recorded.series("accelerate/grad_norm") == pytest.approx(norms, rel=1e-6, nan_ok=True)
-
-
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
-def test_halfscope_run_gives_the_same_record(acc: Any, precision: str, read: Read, launched: AutoWatch) -> None:
-    """A loop without a line of ours: the same values in the same series as with `watch`."""
-    acc.loop(acc.accelerator_for(precision, gradient_accumulation_steps=4), 0.5)
-    launched.stop()
-    seen, _ = acc.loop(acc.accelerator_for(precision, gradient_accumulation_steps=4), 0.5, watch)
-    by_itself, by_watch = read()
-    assert_same(by_itself, seen)
-    assert by_itself.names() == by_watch.names()
-    assert by_itself.facts["weights"] == by_watch.facts["weights"]
-    for name in ("lr", "accelerate/skipped", "accelerate/grad_norm", "samples", "input.mean"):
-        assert by_itself.series(name) == pytest.approx(by_watch.series(name), nan_ok=True), name
 
 
 @pytest.mark.parametrize("clipping", [None, 0.5])

@@ -50,7 +50,8 @@ def loop(
     model = net()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2, fused=fused)
     loader = torch.utils.data.DataLoader(batches(), batch_size=None)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+    model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, loader, schedule)
     begin(accelerator)
     seen: list[Seen] = []
     losses: list[float] = []
@@ -62,11 +63,13 @@ def loop(
             accelerator.backward(loss)
             if accelerator.sync_gradients:
                 norm = norm_of(list(model.parameters())) / (scale or 1.0)
-                seen.append(Seen(losses, scale, norm, scale is None or norm < float("inf")))
+                rate = optimizer.param_groups[0]["lr"]
+                seen.append(Seen(losses, scale, norm, scale is None or norm < float("inf"), rate))
                 losses = []
                 if clipping is not None:
                     accelerator.clip_grad_norm_(model.parameters(), clipping)
             optimizer.step()
+            schedule.step()
             optimizer.zero_grad()
     accelerator.end_training()
     return seen, model

@@ -41,8 +41,10 @@ class Net(LightningModule):
         self.log("fit/loss", loss)
         return loss
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(self.parameters(), 1e-2, **self.settings)
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), 1e-2, **self.settings)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
@@ -50,7 +52,7 @@ class Net(LightningModule):
         divide_by = scale if scale is not None and self.settings.get("fused") else 1.0
         norm = norm_of(list(self.parameters())) / divide_by
         applied = scaler is None or (norm == norm and norm != float("inf"))
-        self.seen.append(Seen(self.losses, scale, norm, applied))
+        self.seen.append(Seen(self.losses, scale, norm, applied, optimizer.param_groups[0]["lr"]))
         self.losses = []
 
     def train_dataloader(self) -> Any:

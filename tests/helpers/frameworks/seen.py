@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ class Seen:
     norm: float = math.nan
     """Unscaled, before clipping, in float64."""
     applied: bool = True
+    rate: float = math.nan
+    """Learning rate that its step is made with."""
 
 
 def weights(module: torch.nn.Module) -> list[Any]:
@@ -54,6 +56,34 @@ def assert_same(recorded: Recorded, seen: Sequence[Seen], *, start_step: int = 0
     scaled = {step: each for step, each in by_step.items() if each.scale is not None}
     assert recorded.series("amp.scale") == {step: each.scale for step, each in scaled.items()}
     assert recorded.series("amp.skipped") == {step: float(not each.applied) for step, each in scaled.items()}
+    rates = [each.rate for each in seen]  # a series that is written where it changes
+    changes = {at + start_step: rate for at, rate in enumerate(rates) if at == 0 or rate != rates[at - 1]}
+    if not any(map(math.isnan, rates)):
+        assert recorded.series("lr") == changes
+
+
+def assert_same_record(one: Recorded, other: Recorded) -> None:
+    """Of two trainings that did the same: the same series with the same values, but for what a clock says; the same
+    facts and settings."""
+    assert one.names() == other.names()
+    for name in one.names():
+        if not name.startswith(_CLOCKS):
+            assert one.series(name) == pytest.approx(other.series(name), rel=0, abs=0, nan_ok=True), name
+    for fact in ("weights", "precision", "gradient_points", "scalers", "optimizers", "parameters"):
+        assert one.facts.get(fact) == other.facts.get(fact), fact
+    assert one.start is not None
+    assert other.start is not None
+    settings = [_without_times(each.start.config) for each in (one, other) if each.start is not None]
+    assert settings[0] == settings[1]
+    assert (one.end and one.end.outcome) == (other.end and other.end.outcome) == "finished"
+
+
+_CLOCKS = ("halfscope.", "time.", "memory.", "throughput.", "host.")
+
+
+def _without_times(settings: Mapping[str, Any]) -> dict[str, Any]:
+    # Older Transformers put the time of day into the name of a folder.
+    return {name: {**part, "logging_dir": ""} if isinstance(part, dict) else part for name, part in settings.items()}
 
 
 def program_of(page: str) -> str:

@@ -72,6 +72,7 @@ class Reading(Trainer):
         self.open.losses[0] += float(loss)
         self.open.norm = norm_of(list(model.parameters())) / (scale or 1.0)
         self.open.applied = scaler is None or self.open.norm < float("inf")
+        self.open.rate = self.optimizer.param_groups[0]["lr"]
         if self.accelerator.sync_gradients:
             self.seen.append(self.open)
             self.open = None
