@@ -47,6 +47,8 @@ class AgentConfig:
     place_source: str = ""
     """Who told rank and size: `process group`, `launcher`, `slurm`; empty in a process that trains alone."""
     attempt: int = 0
+    is_resumed: bool = False
+    """`resume` was given: an earlier attempt of the run did steps before."""
     start_step: int = 0
     every: int | None = None
     """Gradients are sketched at every N-th step and at every skipped one; None: every 10th on a CPU, every 50th on a
@@ -94,6 +96,7 @@ def resolve(
     precision: str | None = None,
     baseline: Any = None,
     start_step: int = 0,
+    resume: Any = None,
     every: int | None = None,
     budget_share: float | None = None,
     mode: str | None = None,
@@ -107,6 +110,7 @@ def resolve(
         project: HALFSCOPE_PROJECT, else `default`.
         name: HALFSCOPE_NAME, else the run id.
         run_id: HALFSCOPE_RUN_ID, else a new one; ranks of one job find theirs by themselves (instrument/ranks.py).
+        resume: the run to continue, by id or as `watch` returned it; then `run_id` is that run's.
         baseline: HALFSCOPE_BASELINE, else none.
         budget_share: HALFSCOPE_BUDGET_SHARE, else 0.005; without effect where `every` is given.
         directory: HALFSCOPE_DIR, else `journals` in HALFSCOPE_HOME.
@@ -120,7 +124,7 @@ def resolve(
         raise ValueError(
             f"mode is {chosen_mode!r}; expected one of {', '.join(get_args(Mode))} (argument mode= or HALFSCOPE_MODE)"
         )
-    run = run_id or env.get("HALFSCOPE_RUN_ID") or new_run_id()
+    run = _resumed(resume, run_id) or run_id or env.get("HALFSCOPE_RUN_ID") or new_run_id()
     if not is_run_id(run):
         raise ValueError(
             f"run_id is {run!r}; expected 16 characters of {_CROCKFORD}. "
@@ -141,6 +145,7 @@ def resolve(
         rank=rank,
         world_size=world_size,
         attempt=_attempt(base, run, world_size),
+        is_resumed=resume is not None,
         start_step=_count("start_step", start_step, least=0, most=MAX_START_STEP),
         every=None if every is None else _count("every", every, least=1),
         budget_share=_budget_share(budget_share),
@@ -164,6 +169,20 @@ def _baseline(given: Any) -> str | None:
     if named is not None and not isinstance(named, str):
         raise TypeError(f"baseline is {given!r}; expected the id or the name of a run (argument baseline=)")
     return _text("baseline", named) if named else None
+
+
+def _resumed(given: Any, run_id: str | None) -> str | None:
+    if given is None:
+        return None
+    named = getattr(given, "id", given)  # a run that `watch` returned, in a program that goes on with it
+    if not isinstance(named, str) or not is_run_id(named):
+        raise ValueError(
+            f"resume is {given!r}; expected a run as watch returned it, or its id: 16 characters of {_CROCKFORD} "
+            "(Run.id, or the end of its page's address)"
+        )
+    if run_id is not None and run_id != named:
+        raise ValueError(f"resume is {named} and run_id is {run_id}; give one of them, or the same")
+    return named
 
 
 def _attempt(directory: Path, run_id: str, world_size: int) -> int:

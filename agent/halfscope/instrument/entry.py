@@ -23,7 +23,7 @@ from halfscope import config as configuration
 from halfscope._version import __version__
 from halfscope.config import AgentConfig
 from halfscope.guard import Guard
-from halfscope.instrument import environment, exits, names, ranks, sharing
+from halfscope.instrument import environment, exits, names, ranks, resuming, sharing
 from halfscope.instrument.facts import FactTeller
 from halfscope.instrument.feeding import InputWatch
 from halfscope.instrument.flat import FlatParameters
@@ -59,6 +59,7 @@ def watch(
     precision: str | None = None,
     baseline: str | Run | None = None,
     start_step: int = 0,
+    resume: str | Run | None = None,
     every: int | None = None,
     budget_share: float | None = None,
     mode: str | None = None,
@@ -81,6 +82,9 @@ def watch(
         baseline: the run to compare this one with, by id, by name (the newest other one of the project) or as `watch`
             returned it; HALFSCOPE_BASELINE.
         start_step: number of the first step, for a training that continues.
+        resume: the run that this training continues, by id or as `watch` returned it: what is recorded now is its next
+            attempt. Steps that are done again are kept beside the old ones, and the new ones shown. An optimizer that
+            begins without the state it had, or a scaler at another scale, is told as an event.
         every: gradients are sketched at every N-th step, and at every skipped one; by default every 10th on a CPU and
             every 50th on a device, and more rarely where that costs more than the budget. Everything else is measured
             at every step.
@@ -105,6 +109,7 @@ def watch(
         precision=precision,
         baseline=baseline,
         start_step=start_step,
+        resume=resume,
         every=every,
         budget_share=budget_share,
         mode=mode,
@@ -118,7 +123,12 @@ def watch(
         _check_initialised(label, item)
     scalers = names.name_scalers(scaler)
     if settings.mode != "disabled":
-        settings = _placed(settings, is_named=run_id is not None or bool(os.environ.get("HALFSCOPE_RUN_ID")))
+        is_named = settings.is_resumed or run_id is not None or bool(os.environ.get("HALFSCOPE_RUN_ID"))
+        settings = _placed(settings, is_named=is_named)
+        if settings.is_resumed:
+            earlier = resuming.earlier_streams(settings.directory, settings.run_id, settings.rank)
+            attempt = max([settings.attempt, *(attempt + 1 for attempt, _ in earlier)])
+            settings = dataclasses.replace(settings, attempt=attempt)
     url = _page(settings)
     if settings.mode == "disabled":
         return Run(run_id=settings.run_id, name=settings.name, url=url)
@@ -280,7 +290,11 @@ def _start(
         reductions=reductions,
     )
 
+    check = guard.wrap("resume", _check_resumed)(settings, recorder, watched_optimizers, watched_scalers, guard)
+
     def ended(run: Run) -> None:
+        if check is not None:
+            check.detach()
         for key in keys:
             if _active.get(key) is run:
                 del _active[key]
@@ -381,6 +395,24 @@ def _parameter_names(
             # An optimizer may hold what no given module does: it gets a name all the same.
             found.setdefault(id(parameter), f"{watched.name}.parameter.{at}")
     return found
+
+
+def _check_resumed(
+    settings: AgentConfig,
+    recorder: Recorder,
+    optimizers: Sequence[WatchedOptimizer],
+    scalers: Sequence[WatchedScaler],
+    guard: Guard,
+) -> resuming.ResumeCheck | None:
+    """What looks whether a resumed training has what it had; None for one that begins."""
+    if not settings.is_resumed:
+        return None
+    earlier = resuming.earlier_streams(settings.directory, settings.run_id, settings.rank)
+    earlier = [(attempt, place) for attempt, place in earlier if place.stream != settings.stream]
+    scales = resuming.last_scales(earlier[-1][1], settings.start_step) if earlier and scalers else {}
+    check = resuming.ResumeCheck(recorder, scalers, scales, start_step=settings.start_step)
+    check.attach(optimizers, guard)
+    return check
 
 
 def _ensure_sender(directory: Path, server: str | None) -> None:

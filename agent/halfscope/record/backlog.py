@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from halfscope.record.journal import Gap
+from halfscope.record.losing import merged, steps_of_payload
 
 MAX_BYTES = 32 * 1024 * 1024
 """What a full disk may cost in memory."""
@@ -45,8 +46,9 @@ class _Dropped:
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, held: _Held) -> None:
-        for name, count in (("records", 1), (held.kind, held.count), ("bytes", held.num_bytes)):
-            self.counts[name] = self.counts.get(name, 0) + count
+        counts = {"records": 1, held.kind: held.count, "bytes": held.num_bytes}
+        where = steps_of_payload(held.record) if isinstance(held.record, bytes) else {}
+        self.counts = merged(self.counts, counts | where)
 
 
 class Backlog:

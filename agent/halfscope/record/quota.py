@@ -15,6 +15,7 @@ from pathlib import Path
 from halfscope.record import segment
 from halfscope.record.acks import read_acks
 from halfscope.record.layout import StreamPlace, write_atomically
+from halfscope.record.losing import merged, steps_of
 from halfscope.wire.codec import decode_record, encode
 from halfscope.wire.errors import DecodeError
 from halfscope.wire.messages import Lost, Points, Sketches, Slices
@@ -119,12 +120,12 @@ def _as_lost(seq: int, payload: bytes, kinds: Kinds) -> Lost | None:
     else:
         time_us = int.from_bytes(record.times_us[:8], "little", signed=True)
         counts = {"points": sum(len(column.values) // 8 for column in record.columns)}
-    counts["bytes"] = len(payload)
+    counts |= {"bytes": len(payload), **steps_of(record)}
     return Lost(first_seq=seq, last_seq=seq, reason=REASON, time_us=time_us, counts=counts)
 
 
 def _merged(a: Lost, b: Lost) -> Lost:
-    counts = {key: a.counts.get(key, 0) + b.counts.get(key, 0) for key in {**a.counts, **b.counts}}
+    counts = merged(a.counts, b.counts)
     return Lost(first_seq=a.first_seq, last_seq=b.last_seq, reason=a.reason, time_us=a.time_us, counts=counts)
 
 

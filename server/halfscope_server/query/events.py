@@ -313,6 +313,18 @@ def _started(row: EventRow, attributes: Mapping[str, Any]) -> str:
     return f"Attempt {row.attempt + 1} began at step {integer(row.step)}." if row.attempt else "Watching began."
 
 
+def _resumed(row: EventRow, attributes: Mapping[str, Any]) -> str:
+    if attributes.get("of") == "scaler":
+        before, now = _number(attributes.get("scale_before")), _number(attributes.get("scale"))
+        moved = (
+            ""
+            if before is None or now is None
+            else " at scale {1}, where it had left off at {0}".format(*_scales(before, now))
+        )
+        return _join([_who(row.where), f"goes on{moved}; load its state."])
+    return _join([_who(row.where), "began without the state it had, as if it had never stepped; load its state."])
+
+
 def _ending(attributes: Mapping[str, Any]) -> str:
     titles = {"finished": "Finished", "exception": "Failed", "killed": "Killed", "superseded": "Superseded"}
     return titles.get(str(attributes.get("outcome")), "Run ended")
@@ -326,12 +338,17 @@ def _ended(row: EventRow, attributes: Mapping[str, Any]) -> str:
 
 
 def _lost(row: EventRow, attributes: Mapping[str, Any]) -> str:
-    counts = attributes.get("counts")
-    what = (
-        ", ".join(f"{number(_number(n))} {name}" for name, n in counts.items()) if isinstance(counts, Mapping) else ""
-    )
+    told = attributes.get("counts")
+    counts = told if isinstance(told, Mapping) else {}
+    what = ", ".join(f"{number(_number(n))} {name}" for name, n in counts.items() if name not in _STEPS)
+    where = _range(" of steps", counts, _STEPS) or _range("", attributes, ("first_seq", "last_seq"), " of the journal")
     reason = str(attributes.get("reason", "") or "no reason given")
-    return f"{what or 'Records'} could not be delivered: {reason}."
+    return f"{what or 'Records'}{where} could not be delivered: {reason}."
+
+
+def _range(before: str, told: Mapping[str, Any], names: tuple[str, str], behind: str = "") -> str:
+    first, last = (_number(told.get(name)) for name in names)
+    return "" if first is None or last is None else f"{before} {number(first)} to {number(last)}{behind}"
 
 
 def _lost_contact(row: EventRow, attributes: Mapping[str, Any]) -> str:
@@ -355,6 +372,9 @@ def _anything(row: EventRow, attributes: Mapping[str, Any]) -> str:
     return _join([_who(row.where), "; ".join(pairs)]) or kind_of(row.kind).title + "."
 
 
+_STEPS = ("first_step", "last_step")
+"""Among the counts of what was lost: where it was."""
+
 _WORDS: dict[str, Callable[[EventRow, Mapping[str, Any]], str]] = {
     "skip": _skip,
     "scale_backoff": _move_only,
@@ -372,6 +392,7 @@ _WORDS: dict[str, Callable[[EventRow, Mapping[str, Any]], str]] = {
     "unwatched_scaler": _unwatched,
     "agent_degraded": _degraded,
     "run_started": _started,
+    "resumed_without_state": _resumed,
     "run_ended": _ended,
     "lost": _lost,
     "lost_contact": _lost_contact,

@@ -73,6 +73,9 @@ KINDS: dict[str, Kind] = {
     "run_started": Kind(title="Run started", noun="start", role="info", mark="●"),
     "run_ended": Kind(title="Run ended", noun="end", role="info", mark="●"),
     "restarted": Kind(title="Restarted", noun="restart", role="info", mark="●"),
+    "resumed_without_state": Kind(
+        title="Resumed without state", noun="restart without state", role="warning", mark="▲", severity="warning"
+    ),
     "joined": Kind(title="Rank joined", noun="joined rank", role="info", mark="●"),
     "rank_origin": Kind(
         title="NaN or Inf on a rank", noun="origin on a rank", role="nonfinite", mark="✕", severity="warning"

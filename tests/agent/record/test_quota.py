@@ -91,6 +91,8 @@ def test_unacknowledged_points_become_lost_and_events_stay(place: StreamPlace) -
     assert all(record.reason == REASON for record in lost)
     num_held = sum(10 for _, record in found if isinstance(record, Points))
     assert num_held + sum(record.counts["points"] for record in lost) == 40 * 10 * 10
+    for record in lost:
+        assert record.counts["first_step"] <= record.counts["last_step"]
     next_seq = 0
     for seq, record in found:
         assert seq == next_seq

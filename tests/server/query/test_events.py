@@ -123,6 +123,26 @@ SKIP = {
             "Records lost",
             "1,200 points, 0 events could not be delivered: quota.",
         ),
+        (
+            event("lost", reason="quota", counts={"points": 1200, "bytes": 96, "first_step": 7, "last_step": 4000}),
+            "Records lost",
+            "1,200 points, 96 bytes of steps 7 to 4,000 could not be delivered: quota.",
+        ),
+        (
+            event("lost", reason="damaged", counts={}, first_seq=1000, last_seq=1002),
+            "Records lost",
+            "Records 1,000 to 1,002 of the journal could not be delivered: damaged.",
+        ),
+        (
+            event("resumed_without_state", where=("Adam",), of="optimizer"),
+            "Resumed without state",
+            "Adam: began without the state it had, as if it had never stepped; load its state.",
+        ),
+        (
+            event("resumed_without_state", where=("GradScaler",), of="scaler", scale=65536.0, scale_before=1024.0),
+            "Resumed without state",
+            "GradScaler: goes on at scale 65,536, where it had left off at 1,024; load its state.",
+        ),
         (event("brand_new.kind", where=("gpu",), heat=math.nan), "Brand new kind", "gpu: heat NaN"),
     ],
 )

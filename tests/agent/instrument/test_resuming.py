@@ -1,0 +1,124 @@
+"""A training that goes on in the run it began: a next attempt, and what it did not bring along is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import halfscope
+import pytest
+import torch
+from halfscope.record.layout import find_streams
+from halfscope.record.reader import read_info
+
+Net = Callable[[], torch.nn.Sequential]
+
+
+def train(model: Any, optimizer: Any, scaler: Any, num_steps: int) -> None:
+    for _ in range(num_steps):
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+@pytest.fixture
+def checkpoint(watching: Any, net: Net) -> tuple[halfscope.Run, dict[str, Any]]:
+    """Twelve steps of a run whose scale doubles every fifth, and what it saved behind the tenth."""
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters())
+    scaler = torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=5)
+    run = watching(model, optimizer, scaler)
+    train(model, optimizer, scaler, 10)
+    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
+    train(model, optimizer, scaler, 2)
+    run.finish()
+    return run, saved
+
+
+def resume(
+    watching: Any, net: Net, run: Any, saved: dict[str, Any], loaded: Sequence[str], *, is_late: bool = False
+) -> Any:
+    """Goes on at step 10 with what was loaded, before or after `watch`; gives the second attempt's stream."""
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters())
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=5)
+    parts = {"model": model, "optimizer": optimizer, "scaler": scaler}
+
+    def load() -> None:
+        for name in loaded:
+            parts[name].load_state_dict(saved[name])
+
+    if not is_late:
+        load()
+    watching(model, optimizer, scaler, resume=run, start_step=10)
+    if is_late:
+        load()
+    train(model, optimizer, scaler, 3)
+    (second,) = [one for one in watching.read_all() if one.start.start_step == 10]
+    return second
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["loaded before watch", "loaded after watch"])
+def test_a_training_with_all_its_states_is_the_next_attempt_and_nothing_is_said(
+    watching: Any, net: Net, checkpoint: Any, is_late: bool
+) -> None:
+    """In the same run, beside the first attempt, which is kept."""
+    run, saved = checkpoint
+    second = resume(watching, net, run, saved, ["model", "optimizer", "scaler"], is_late=is_late)
+    assert [event for event in second.events if event.kind == "resumed_without_state"] == []
+    places = list(find_streams(watching.directory))
+    assert {place.run_id for place in places} == {run.id}
+    assert sorted(read_info(place).attempt for place in places) == [0, 1]
+
+
+def test_an_optimizer_and_a_scaler_without_their_states_are_told(watching: Any, net: Net, checkpoint: Any) -> None:
+    """By name, at the step where it went on, with the scale that there was and that there is."""
+    run, saved = checkpoint
+    second = resume(watching, net, run.id, saved, ["model"])
+    told = [event for event in second.events if event.kind == "resumed_without_state"]
+    assert {event.attributes["of"]: (event.step, list(event.where)) for event in told} == {
+        "optimizer": (10, ["Adam"]),
+        "scaler": (10, ["GradScaler"]),
+    }
+    (scaler,) = [event for event in told if event.attributes["of"] == "scaler"]
+    assert (scaler.attributes["scale"], scaler.attributes["scale_before"]) == (4.0, 64.0)
+
+
+def test_an_optimizer_that_keeps_no_state_is_no_news(watching: Any, net: Net) -> None:
+    """Plain SGD has nothing that a checkpoint could bring."""
+    runs = []
+    for start_step in (0, 3):
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        scaler = torch.amp.GradScaler("cpu", enabled=False)
+        runs.append(watching(model, optimizer, scaler, start_step=start_step, resume=runs[0] if runs else None))
+        train(model, optimizer, scaler, 3)
+        runs[-1].finish()
+    for recorded in watching.read_all():
+        assert "resumed_without_state" not in [event.kind for event in recorded.events]
+
+
+def test_a_run_to_resume_has_to_be_one(tmp_path: Path, net: Net) -> None:
+    """What is none, or another than `run_id` says, raises at once with what would be one."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(ValueError, match="resume is 'my run'; expected a run as watch returned it"):
+        halfscope.watch(model, optimizer, resume="my run", directory=tmp_path)
+    one, other = "01jabcdefghjkmnp", "01jabcdefghjkmnq"
+    with pytest.raises(ValueError, match=f"resume is {one} and run_id is {other}"):
+        halfscope.watch(model, optimizer, resume=one, run_id=other, directory=tmp_path)
+
+
+def test_a_rank_goes_on_behind_its_own_attempts(watching: Any, net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher that starts anew counts its restarts from nothing: what lies here says how many there were."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    run_id = "01jabcdefghjkmnp"
+    for options in ({"run_id": run_id}, {"resume": run_id}, {"resume": run_id}):
+        model = net()
+        watching(model, torch.optim.SGD(model.parameters(), 0.1), **options).finish()
+    infos = [read_info(place) for place in find_streams(watching.directory)]
+    assert sorted(info.attempt for info in infos) == [0, 1, 2]
