@@ -240,8 +240,13 @@ def test_deleted_while_shown_says_its_name_and_when(busy_server: Any, open_page:
 
 
 def test_server_stopped_and_returned_keeps_the_last_data(busy_server: Any, open_page: Open, trainers: Any) -> None:
-    """A banner, the last picture stays, and both go on by themselves when the server is back."""
+    """A banner, the last picture stays, and both go on by themselves when the server is back. A comparison too, where
+    somebody asks for something else meanwhile."""
     trainer = trainers.write_healthy(busy_server, "surviving", num_steps=600)
+    trainers.write_plain(busy_server, "beside", "beside", "FP32", num_steps=600)
+    compared = open_page(busy_server, "/compare?runs=beside,surviving")
+    verdict = compared.get_by_test_id("compare-verdict")
+    expect(verdict).to_contain_text("So far")
     page = open_page(busy_server, "/runs/surviving")
     expect(page.get_by_test_id("sentence")).to_contain_text("step 599")
     expect(page.locator("#panel-loss .js-plotly-plot .main-svg").first).to_be_visible()
@@ -252,12 +257,22 @@ def test_server_stopped_and_returned_keeps_the_last_data(busy_server: Any, open_
     try_now = page.get_by_role("button", name="Try now")
     try_now.click()
     expect(try_now).to_be_visible()
+    expect(compared.get_by_test_id("live-pill")).to_contain_text("Reconnecting")
+    compared.get_by_label("Side by side at the same").select_option("training time")
+    expect(compared).to_have_url(re.compile("align=time"))
+    with suppress(AssertionError):  # what takes its place takes a moment to
+        expect(verdict).to_have_count(0, timeout=2_500)
+    expect(verdict).to_contain_text("So far", timeout=1)
     busy_server.start()
     with suppress(TimeoutError):  # the page may be back by itself before the click arrives
         try_now.click(timeout=2_000)
     expect(page.get_by_test_id("server-banner")).to_have_count(0)
     trainer.advance(600, 699, 0.5)
     expect(page.get_by_test_id("sentence")).to_contain_text("step 699")
+    expect(compared.get_by_test_id("live-pill")).to_have_text("Live")
+    expect(compared.locator("#panel-compare-quality figure")).to_have_attribute(
+        "aria-label", re.compile("seconds of training")
+    )
 
 
 def test_a_panel_that_fails_fails_alone_and_can_be_retried(server: Any, open_page: Open) -> None:

@@ -172,8 +172,8 @@ def _scale_reasons(view: RunView) -> list[_Reason]:
 def _underflow_reasons(view: RunView) -> list[_Reason]:
     """Underflow of the worst layer of late; a prediction is information, whatever its size."""
     underflow, worst = run_underflow(view), worst_recent(view)
-    flushed = _flushed_reasons(view)
-    if underflow is None or worst is None or worst.share <= WARNING_SHARE:
+    flushed, gone = _flushed_reasons(view), flushed_now(view)
+    if underflow is None or worst is None or worst.share <= WARNING_SHARE or (gone and worst.name in gone.names):
         return flushed
     place = f"{layer_words(worst.name)} in {step_range(worst.first_step, worst.last_step)}"
     if underflow.is_measured:

@@ -1,13 +1,20 @@
 /** Everything the pages ask the server for, with the cache keys that live messages write to. */
 
 import { infiniteQueryOptions, keepPreviousData, QueryClient, queryOptions } from "@tanstack/react-query";
-import { ApiError, api, unwrap } from "./client";
+import { ApiError, api, UNREACHABLE, unwrap } from "./client";
 import type { CompareOptions, Window } from "./types";
 
 /** An answer that will not change by asking again. */
 function isFinal(error: Error): boolean {
   return error instanceof ApiError && error.status >= 400 && error.status < 500;
 }
+
+function isAway(error: Error): boolean {
+  return error instanceof ApiError && error.code === UNREACHABLE;
+}
+
+/** Between two tries. */
+const MOST_DELAY_MS = 3200;
 
 export function makeQueryClient(): QueryClient {
   return new QueryClient({
@@ -19,8 +26,9 @@ export function makeQueryClient(): QueryClient {
         refetchOnWindowFocus: false,
         // "online" of the browser says nothing about a server on the same machine.
         networkMode: "always",
-        retry: (count, error) => count < 2 && !isFinal(error),
-        retryDelay: (count) => 400 * 2 ** count,
+        // While the server is away what was asked for stays asked for, and what is on the page stays there.
+        retry: (count, error) => isAway(error) || (count < 2 && !isFinal(error)),
+        retryDelay: (count) => Math.min(400 * 2 ** count, MOST_DELAY_MS),
       },
       mutations: { networkMode: "always" },
     },

@@ -183,7 +183,7 @@ function costRows({ cost, fairness }: CompareReport): Row[] {
         if (one.peak_memory_bytes == null) return NOTHING;
         const ratio = one.memory_ratio;
         const mark: Mark =
-          ratio == null || Math.abs(ratio - 1) < LEAST_MEMORY_CHANGE
+          ratio == null || Math.abs(ratio - 1) < (LEAST_MEMORY_CHANGE[one.memory_of] ?? 0)
             ? { sign: "=", word: "no difference" }
             : ratio < 1
               ? { sign: "▲", word: "less" }
@@ -207,8 +207,8 @@ function costRows({ cost, fairness }: CompareReport): Row[] {
   ];
 }
 
-/** Below this, allocators and what else a process holds differ from one run to the next. */
-const LEAST_MEMORY_CHANGE = 0.01;
+/** Below this, allocators differ from one run to the next; of a process, what else it holds does. */
+const LEAST_MEMORY_CHANGE: Record<string, number> = { device: 0.01, process: 0.05 };
 
 function formatStep(seconds: number): string {
   return seconds < 1 ? `${Number((seconds * 1000).toPrecision(3))} ms` : formatSpan(seconds);

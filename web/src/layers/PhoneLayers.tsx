@@ -16,7 +16,8 @@ interface PhoneLayersProps {
   children: ReactNode;
 }
 
-const NAME_CHARS = 30;
+/** As many as fit beside the spark at 390 px: cut by the browser, a weight and its bias would read the same. */
+const NAME_CHARS = 22;
 /** A select of thousands of names cannot be scrolled by a thumb; the worst are in the list in any case. */
 const MOST_OPTIONS = 1000;
 
@@ -32,8 +33,11 @@ export function PhoneLayers({ tree, items, worst, selected, children }: PhoneLay
           {!items.slice(0, MOST_OPTIONS).some(({ node }) => node.name === selected) && <option>{selected}</option>}
           {items.slice(0, MOST_OPTIONS).map(({ node }) => (
             <option key={node.name + node.kind} value={node.name}>
-              {"\u00a0\u00a0".repeat(node.depth)}
-              {node.label} · {node.worst}
+              {/* The chosen one stands alone in the closed select, where its place in the tree tells nothing. */}
+              {node.name === selected
+                ? shortenMiddle(node.name, NAME_CHARS)
+                : "\u00a0\u00a0".repeat(node.depth) + node.label}{" "}
+              · {node.worst}
             </option>
           ))}
         </select>
