@@ -124,6 +124,10 @@ class Outbox:
         """Whether the journal's digest chain just before a seq is the server's."""
         if self._sent.get(next_seq) == digest:
             return True
+        if next_seq < self.ack.acked.seq and self._to_journal(next_seq) < next(iter(self.place.segments()), 0):
+            # It went back to before anything that the journal still holds: there is nothing to compare, and a server
+            # that asks for what is gone gets a `Lost` and all that is left.
+            return True
         return any(self._chain(base, next_seq) == digest for base in self._bases(next_seq))
 
     def start_at(self, next_seq: int, digest: bytes) -> None:
@@ -223,8 +227,9 @@ class Outbox:
 
     def set_ended(self, outcome: str) -> None:
         """Everything is acknowledged and the farewell was sent."""
-        self.ack = msgspec.structs.replace(self.ack, ended=outcome)
-        self._unsaved = True
+        if outcome != self.ack.ended or not self.is_settled:  # else it stays as old as it is: journals go by that
+            self.ack = msgspec.structs.replace(self.ack, ended=outcome)
+            self._unsaved = True
 
     def look_at_writer(self, wall_s: float) -> None:
         """Find out whether the training process still holds its journal."""

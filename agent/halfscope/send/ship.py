@@ -212,7 +212,8 @@ class Shipper:
         except OSError as error:
             self._leave_unreadable(outbox, error)
             return
-        if outbox.is_settled and (outbox.ack.gone or outbox.outcome):
+        # Shipping once asks the server anew about what it had acknowledged: it may have lost that since.
+        if outbox.ack.gone or (self._follow and outbox.is_settled and outbox.outcome):
             (self.tally.gone if outbox.ack.gone else self.tally.shipped).add(place)
             outbox.close()
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import socket
@@ -14,6 +15,8 @@ import pytest
 from halfscope.record.reader import read_stream
 from halfscope.send import SyncError, SyncProgress, once, sync
 from halfscope.send.outbox import Outbox
+from halfscope.wire.codec import chain
+from halfscope.wire.messages import GENESIS_DIGEST, Lost
 
 NewJournal = Callable[..., Any]
 
@@ -47,6 +50,57 @@ def test_a_second_sync_sends_nothing(
     result = sync(directory, server.url)
     assert (result.num_streams, result.num_shipped, result.num_records) == (1, 1, 0)
     assert model.num_batches == before
+
+
+@pytest.mark.parametrize("num_kept", [0, 3])
+def test_a_server_that_lost_what_it_had_acknowledged_is_given_it_again(
+    new_journal: NewJournal, start_server: Callable[..., Any], model: Any, directory: Path, num_kept: int
+) -> None:
+    """Wiped, or restored to an earlier moment, after the run had ended: as far as its journal goes."""
+    journal = new_journal()
+    journal.write(8)
+    journal.end()
+    server = start_server()
+    sync(directory, server.url)
+    before = journal.place.acks.read_bytes()
+    assert sync(directory, server.url).num_records == 0
+    assert journal.place.acks.read_bytes() == before, "a journal that is asked about does not become younger"
+    forget(model, num_kept)
+    assert sync(directory, server.url).num_records == 11 - num_kept
+    assert model.streams["run1", "ab"].records == list(read_stream(journal.place))
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_a_server_that_went_back_behind_the_journal_gets_what_there_is_and_is_told_the_rest(
+    new_journal: NewJournal, start_server: Callable[..., Any], model: Any, directory: Path, has_ended: bool
+) -> None:
+    """Acknowledged segments were let go of, then the server was restored to a moment before them."""
+    journal = new_journal(segment_bytes=300)
+    journal.write(30)
+    if has_ended:
+        journal.end()
+    server = start_server()
+    sync(directory, server.url)
+    written = list(read_stream(journal.place))
+    held = journal.place.segments()[3]
+    for first_seq in journal.place.segments()[:3]:
+        journal.place.segment(first_seq).unlink()
+    forget(model, 4)
+    sync(directory, server.url)
+    records = model.streams["run1", "ab"].records
+    assert list(model.streams) == [("run1", "ab")]
+    assert records[:4] == written[:4]
+    seq, lost = records[4]
+    assert isinstance(lost, Lost)
+    assert (seq, lost.first_seq, lost.last_seq) == (4, 4, held - 1)
+    assert records[5:] == written[held:]
+
+
+def forget(model: Any, num_kept: int) -> None:
+    """The server's stream is as it was after so many records."""
+    stream = model.streams["run1", "ab"]
+    stream.payloads, stream.next = stream.payloads[:num_kept], num_kept
+    stream.digest = functools.reduce(chain, (payload for _, payload in stream.payloads), GENESIS_DIGEST)
 
 
 def test_what_a_live_sender_ships_is_left_to_it(
