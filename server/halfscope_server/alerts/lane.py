@@ -155,14 +155,17 @@ class Lane:
         return columns, late if len(self._members) == 1 else []
 
     def _frames(self, horizon: int) -> list[Sketched]:
-        """Of one rank: the lowest that has any."""
-        having = [member for member in self._members.values() if member.frames]
-        if not having:
-            return []
+        """Of one rank: the lowest that has any in the first step that has any, once all have passed it."""
         if self._frame_rank is None:
+            first = min(
+                (int(member.frames[0].step[0]) for member in self._members.values() if member.frames), default=NEVER
+            )
+            if first > horizon or first == NEVER:
+                return []
+            having = [m for m in self._members.values() if m.frames and int(m.frames[0].step[0]) <= horizon]
             self._frame_rank = min(member.rank for member in having)
         found: list[Sketched] = []
-        for member in having:
+        for member in self._members.values():
             if member.rank == self._frame_rank:
                 up_to = min(horizon, member.passed) if horizon != NEVER else horizon
                 taken, member.frames = _split(member.frames, up_to)

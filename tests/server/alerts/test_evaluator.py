@@ -8,18 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from halfscope.sketch import of_array
+from halfscope_server.alerts.aggregations import aggregations
 from halfscope_server.alerts.evaluator import RunEvaluator
 from halfscope_server.alerts.rule import Rule, Scope, Span
-from halfscope_server.store.types import EpisodeRow
+from halfscope_server.store.types import EpisodeRow, FrameMoments
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.journals import as_moments, moments_of
 from tests.helpers.records import Records, Row, Version, cut, evaluate, run_row, server_event, values, whole
 from tests.server.alerts import brute
 
 AGGREGATIONS = (
     "last", "mean", "max", "min", "sum", "rate", "quantile", "change", "below_best", "above_best", "zscore",
 )  # fmt: skip
+LAYER_AGGREGATIONS = tuple(kind.id for kind in aggregations().values() if kind.for_layers)
+LAYERS = ("a.weight", "b.weight", "c.bias")
 METRICS = ("loss", "grad.norm", "val/accuracy", "nonfinite_rate", "nonfinite_rate.caught_unexpected")
 
 
@@ -67,7 +72,26 @@ def rules(draw: st.DrawFn) -> Rule:
 
 
 @st.composite
-def streams(draw: st.DrawFn, longest: int = 180) -> list[Records]:
+def layer_rules(draw: st.DrawFn) -> Rule:
+    """A rule about the headroom of the layers that `streams` makes."""
+    rule = draw(rules())
+    comparison = draw(st.sampled_from([">", "<="]))
+    return rule.model_copy(
+        update={
+            "metric": "headroom_bits",
+            "aggregation": draw(st.sampled_from(LAYER_AGGREGATIONS)),
+            "argument": None,
+            "comparison": comparison,
+            "threshold": float(draw(st.integers(-1, 14))),
+            "clear": None,
+            "group_by": draw(st.sampled_from([["run"], ["run", "layer"], ["run", "layer", "rank"]])),
+            "scope": Scope(layers=draw(st.sampled_from([[], ["*.weight"], ["b.*", "c.*"], ["none"]]))),
+        }
+    )
+
+
+@st.composite
+def streams(draw: st.DrawFn, longest: int = 180, sketched: bool = False) -> list[Records]:
     """A run of one or two ranks and one or two starts."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     num_ranks, num_attempts = draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 2), (2, 2)]))
@@ -77,12 +101,22 @@ def streams(draw: st.DrawFn, longest: int = 180) -> list[Records]:
         length = draw(st.integers(1, longest))
         for rank in range(num_ranks):
             ended = draw(st.sampled_from(["", "finished", "killed"]))
-            found.append(Records(_rows(rng, first, length, attempt), rank=rank, attempt=attempt, ended=ended))
+            found.append(Records(_rows(rng, first, length, attempt, sketched), rank=rank, attempt=attempt, ended=ended))
         first = draw(st.integers(0, first + length))
     return found
 
 
-def _rows(rng: np.random.Generator, first: int, length: int, attempt: int) -> list[Row]:
+def _frame(row: Row, rng: np.random.Generator) -> FrameMoments:
+    """Layers whose largest gradient comes and goes; some are not there, some are infinite, some are zero."""
+    drawn = {}
+    for layer in np.flatnonzero(rng.random(len(LAYERS)) < 0.9).tolist():
+        grad = (2.0 ** rng.integers(-3, 4) * rng.choice([0.0, 1.0, 1.0, 1.0, 1.0], 3)).astype(np.float32)
+        grad[0] = math.inf if rng.random() < 0.05 else grad[0]
+        drawn[layer] = (of_array(grad), 16.0)
+    return as_moments([(row.step, row.time_us)], [moments_of(drawn, range(len(LAYERS)))])
+
+
+def _rows(rng: np.random.Generator, first: int, length: int, attempt: int, sketched: bool = False) -> list[Row]:
     level = rng.integers(-4, 12, length // 10 + 1) / 4
     rows = []
     for at in range(length):
@@ -104,6 +138,8 @@ def _rows(rng: np.random.Generator, first: int, length: int, attempt: int) -> li
                 row.values["grad.norm", (("optimizer", optimizer),)] = float(rng.integers(0, 8) / 4)
         if at % 7 == 3:
             row.values |= values({"val/accuracy": float(rng.integers(1, 9) / 8)})
+        if sketched and at % 5 == 2:
+            row.frames.append((_frame(row, rng), LAYERS))
         rows.append(row)
     return rows
 
@@ -137,6 +173,32 @@ def _same(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> None
 def test_the_engine_agrees_with_a_plain_reading(records: list[Records], rule: Rule) -> None:
     """Random rules on random runs: the same episodes at the same steps with the same values."""
     _same(_told(evaluate(whole(records), [rule])), _expected(brute.episodes(records, rule)))
+
+
+@settings(max_examples=20)
+@given(streams(longest=120, sketched=True), layer_rules(), st.integers(0, 2**32 - 1))
+def test_rules_of_layers_agree_with_a_plain_reading(records: list[Records], rule: Rule, seed: int) -> None:
+    """Of each layer, of the worst of some, and of each on every rank; cut and restarted anywhere."""
+    found = evaluate(whole(records), [rule])
+    _same(_told(found), _expected(brute.episodes(records, rule)))
+    rng = random.Random(seed)
+    assert evaluate(cut(records, rng), [rule], restart=rng) == found
+
+
+def test_layers_are_those_of_the_lowest_rank_whichever_comes_first() -> None:
+    """Rank 1 is some steps ahead when its first frame comes: rank 0, which has had a step, is waited for."""
+    rule = Rule(id="r", name="r", metric="headroom_bits", threshold=12.0, comparison="<", group_by=["run", "layer"])
+    ranks = [Records(_rows_of([1.0] * 12), rank=rank) for rank in (0, 1)]
+    for records, size in zip(ranks, (1.0, 2.0**9), strict=True):
+        for row in records.rows[4::4]:
+            sketch = of_array(np.array([size], np.float32)), 1.0
+            row.frames.append((as_moments([(row.step, row.time_us)], [moments_of({0: sketch}, [0])]), ("w",)))
+    assert evaluate(whole(ranks), [rule]) == []
+    one, two = ranks
+    late = [[one.update(0, 2), two.update(0, 9)], [one.update(2, 5)], [one.update(5, 12), two.update(9, 12)]]
+    assert evaluate(late, [rule]) == []
+    (alone,) = evaluate(whole([two]), [rule])
+    assert alone.fired_step == 4
 
 
 @settings(max_examples=12)
