@@ -15,6 +15,8 @@ from pathlib import Path
 import halfscope
 import pytest
 
+from tests.helpers.preloaded import Preloaded
+
 AGENT = Path(halfscope.__file__).parents[1]
 GOOD_TOKEN = "a-token-that-looks-like-one"
 
@@ -110,11 +112,11 @@ def test_login_keeps_nothing_where_no_halfscope_answers(tmp_path: Path) -> None:
     assert not (tmp_path / "credentials.json").exists()
 
 
-def test_doctor_finds_what_is_wrong_and_touches_nothing(tmp_path: Path) -> None:
+def test_doctor_finds_what_is_wrong_and_touches_nothing(tmp_path: Path, python: Preloaded) -> None:
     """A token that others can read is a problem, a problem is exit code 1, and mending it is left to its reader."""
     (tmp_path / "token").write_text("x" * 40)
     (tmp_path / "token").chmod(0o644)
-    done = _run(tmp_path, "doctor", "--json")
+    done = python.run(["-m", "halfscope", "doctor", "--json"], env=_environment(tmp_path))
     findings = {finding["topic"]: finding for finding in json.loads(done.stdout)}
     assert done.returncode == 1
     assert findings["tokens"]["state"] == "problem"

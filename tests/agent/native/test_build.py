@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from halfscope.native import VERSION, build, load
+
+from tests.helpers.preloaded import Preloaded
 
 HAS_COMPILER = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
 USES_IT = """
@@ -58,10 +58,9 @@ def test_a_folder_that_cannot_be_written_is_a_reason(tmp_path: Path) -> None:
     assert build.compile_helper(tmp_path / "file" / build.FILE_NAME, {}) != ""
 
 
-def test_switched_off_the_numbers_are_the_same() -> None:
+def test_switched_off_the_numbers_are_the_same(python: Preloaded) -> None:
     """In a process of its own, as users do it."""
-    environ = {**os.environ, "HALFSCOPE_NO_NATIVE": "1"}
-    done = subprocess.run([sys.executable, "-c", USES_IT], env=environ, capture_output=True, text=True, check=True)
+    done = python.run(["-c", USES_IT], env={**os.environ, "HALFSCOPE_NO_NATIVE": "1"})
     assert done.stdout.split() == ["False", "3", "2.0"]
     assert load({"HALFSCOPE_NO_NATIVE": "1"}) == (None, "switched off by HALFSCOPE_NO_NATIVE=1")
 

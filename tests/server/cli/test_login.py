@@ -9,7 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.preloaded import Preloaded
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
+Environment = Callable[[Path], dict[str, str]]
 
 
 def test_login_keeps_an_accepted_token_for_the_owner_alone(server: Any, run_command: Command, tmp_path: Path) -> None:
@@ -46,9 +49,9 @@ def test_token_of_this_home_goes_to_no_server_elsewhere(run_command: Command, tm
     assert client.find(settings, "https://halfscope.example").token == ""
 
 
-def test_doctor_is_content_with_a_running_server(server: Any, run_command: Command) -> None:
+def test_doctor_is_content_with_a_running_server(server: Any, environment: Environment, python: Preloaded) -> None:
     """Reachable, token accepted, database in order, and the port the server's own."""
-    done = run_command(server.home, "doctor", "--json")
+    done = python.run(["-m", "halfscope", "doctor", "--json"], env=environment(server.home))
     findings = {finding["topic"]: finding for finding in json.loads(done.stdout)}
     assert done.returncode == 0, done.stdout
     assert findings["server"]["state"] == "ok"

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,8 @@ import pytest
 from halfscope.record.recorder import Recorder
 from halfscope.sketch import of_array, stack
 from halfscope.wire.messages import End, Layer, Start, StreamInfo
+
+from tests.helpers.preloaded import serving
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 """Runs `halfscope` with a home and arguments."""
@@ -131,24 +132,23 @@ def test_export_narrows_to_series_kind_and_format(server: Any, invoke: Command) 
 
 
 @pytest.mark.parametrize("direct", [False, True])
-def test_export_and_runs_end_quietly_when_nobody_reads(server: Any, environment: Environment, direct: bool) -> None:
+def test_export_and_runs_end_quietly_when_nobody_reads(
+    server: Any, environment: Environment, tmp_path: Path, direct: bool
+) -> None:
     """As in `halfscope export RUN | head`: exit code 0 and no word, whichever way the rows come."""
     database = ("--database-url", f"sqlite:///{server.home / 'halfscope.db'}") if direct else ()
     for arguments in (("export", RUN), ("export", RUN, "--format", "csv"), ("runs", "--json")):
         reading, writing = os.pipe()
         os.close(reading)
-        done = subprocess.run(
-            [sys.executable, "-m", "halfscope", *arguments, *database],
-            env=environment(server.home),
-            stdin=subprocess.DEVNULL,
-            stdout=writing,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        os.close(writing)
-        assert (done.returncode, done.stderr) == (0, "")
+        with (tmp_path / "said").open("w+", encoding="utf-8") as said:
+            done = serving().start(
+                ["-m", "halfscope", *arguments, *database],
+                env=environment(server.home),
+                stdout=writing,
+                stderr=said.fileno(),
+            )
+            os.close(writing)
+            assert (done.wait(60.0), said.read()) == (0, "")
 
 
 def test_sketches_come_out_as_what_went_in(server: Any, invoke: Command) -> None:
