@@ -15,4 +15,5 @@ EXPECTED: dict[str, dict[str, int]] = {
     "c14": {},
     "c43": {"input-nonfinite": 4, "loss-nonfinite": 4},
     "c45_training": {"nonfinite-applied": 0},
+    "c55_training": {"loss-nonfinite": 5, "nonfinite-caught": 7, "scale-collapsing": 9, "skip-streak": 12},
 }

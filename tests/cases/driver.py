@@ -3,7 +3,8 @@
     python driver.py FOLDER CASE...
 
 writes per case and way (`alone`, `watched`) FOLDER/<way>/<case>.out, .err and .json (exit code, what was left behind),
-and the journals of the watched ones below FOLDER/journals/<case>. Started as a process of its own: it forks.
+and the journals of the watched ones below FOLDER/journals/<case>. Programs named `<case>_ranks` run on two ranks.
+Started as a process of its own: it forks.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import gc
 import json
 import os
 import runpy
+import signal
+import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +40,11 @@ from halfscope.launch.start import AutoWatch
 optimizers = sys.modules["torch.optim.optimizer"]  # as an attribute it is not there
 
 PROGRAMS = Path(__file__).parent / "programs"
+NUM_RANKS = 2
+"""Of programs whose names end with `_ranks`."""
+PATIENCE_S = 120.0
+MODES = {"alone": "disabled", "watched": "offline"}
+"""Of programs that call `halfscope.watch` themselves."""
 
 
 def main(folder: Path, cases: list[str]) -> int:
@@ -45,19 +54,62 @@ def main(folder: Path, cases: list[str]) -> int:
     for case in cases:
         for way in ("alone", "watched"):
             (folder / way).mkdir(parents=True, exist_ok=True)
-            child = os.fork()
-            if child == 0:
-                _in_child(folder, case, way)
-            os.waitpid(child, 0)
+            if case.endswith("_ranks"):
+                _on_ranks(folder, case, way)
+            else:
+                _wait([_fork(folder, case, way, case)])
     return 0
 
 
-def _in_child(folder: Path, case: str, way: str) -> None:
-    base = folder / way / case
+def _on_ranks(folder: Path, case: str, way: str) -> None:
+    """As a launcher starts them; what they wrote is put together, by rank."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    job = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(NUM_RANKS)}
+    os.environ.update(job)
+    names = [f"{case}-{rank}" for rank in range(NUM_RANKS)]
+    try:
+        _wait([_fork(folder, case, way, name, RANK=str(rank)) for rank, name in enumerate(names)])
+    finally:
+        for key in job:
+            del os.environ[key]
+    for suffix in (".out", ".err"):
+        texts = [(folder / way / f"{name}{suffix}").read_text(encoding="utf-8") for name in names]
+        (folder / way / f"{case}{suffix}").write_text("".join(texts), encoding="utf-8")
+    results = [json.loads((folder / way / f"{name}.json").read_text(encoding="utf-8")) for name in names]
+    joined = {
+        "exit_code": max(result["exit_code"] for result in results),
+        "left": [one for result in results for one in result["left"]],
+    }
+    (folder / way / f"{case}.json").write_text(json.dumps(joined), encoding="utf-8")
+
+
+def _wait(children: list[int]) -> None:
+    """To the end of all; those that hang are killed, and are told by the result that they have not left."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while children:
+        children = [child for child in children if os.waitpid(child, os.WNOHANG)[0] == 0]
+        if children and time.monotonic() > deadline_s:
+            for child in children:
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.005)
+
+
+def _fork(folder: Path, case: str, way: str, name: str, **environment: str) -> int:
+    child = os.fork()
+    if child == 0:
+        os.environ.update(environment)
+        _in_child(folder, case, way, name)
+    return child
+
+
+def _in_child(folder: Path, case: str, way: str, name: str) -> None:
+    base = folder / way / name
     for number, suffix in ((1, ".out"), (2, ".err")):
         target = os.open(f"{base}{suffix}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(target, number)
-    os.environ.update(HALFSCOPE_DIR=str(folder / "journals" / case), HALFSCOPE_MODE="offline", OMP_NUM_THREADS="1")
+    os.environ.update(HALFSCOPE_DIR=str(folder / "journals" / case), HALFSCOPE_MODE=MODES[way], OMP_NUM_THREADS="1")
     code, left = 0, []
     try:
         left = _alone(case) if way == "alone" else _watched(case)

@@ -171,6 +171,41 @@ def _c45_training(runs: list[Recording], _printed: Printed) -> None:
     assert int(sketch.nan) == 4
 
 
+def _c53_ranks(runs: list[Recording], printed: Printed) -> None:
+    """All skip alike; the loss and the gradient before the reduction say where it began."""
+    by_rank = {run.recorded.info.rank: run for run in runs}
+    assert len({run.recorded.run_id for run in runs}) == 1
+    assert sorted(by_rank) == [0, 1]
+    assert [_steps(run, "skip") for run in runs] == [[2], [2]]
+    assert not by_rank[0].events("loss_nonfinite", "rank_origin")
+    (loss,) = by_rank[1].events("loss_nonfinite")
+    (origin,) = by_rank[1].events("rank_origin")
+    assert loss.step == origin.step == 2
+    assert origin.where == ["weight"]
+    assert by_rank[0].values("amp.scale_next") == dict(enumerate(printed["scales"]))
+    assert printed["scales"][-1] == 128.0
+
+
+def _c55_training(runs: list[Recording], printed: Printed) -> None:
+    run = _only(runs)
+    bad, died = printed["bad_from"], printed["died_at_step"]
+    assert _steps(run, "skip") == list(range(bad, died + 1))
+    (streak,) = run.events("bad_streak")
+    assert streak.step - bad <= 4
+    assert died - streak.step >= 13
+    scales = list(run.values("amp.scale").values())
+    assert scales == [65536.0] * (bad + 2) + [2.0**exponent for exponent in range(15, -1, -1)]
+
+
+def _c77_ranks(runs: list[Recording], printed: Printed) -> None:
+    assert sorted(run.recorded.info.rank for run in runs) == [0, 1]
+    for step in range(3):
+        norm = np.hypot(*(run.values("grad.norm")[step] for run in runs))
+        parts = [run.frames[step].layers["weight"] for run in runs]
+        assert norm == pytest.approx(printed["norm"]) == 8.0
+        assert sum(int(part.n) for part in parts) == 16
+
+
 def _c59_training(runs: list[Recording], _printed: Printed) -> None:
     run = _only(runs)
     assert sorted(run.frames) == [0, 1, 2, 3]

@@ -88,7 +88,7 @@ EVENTS: dict[str, Callable[[Runs], Iterator[Found]] | Elsewhere] = {
     "api_misuse:scale_changed_in_accumulation": LATER,
     "lr_ahead_of_optimizer": LATER,
     "no_grad_for_optimizer": LATER,
-    "rank_origin": LATER,
+    "rank_origin": _events("rank_origin"),
     "act_overflow": FUNCTION,
     "compare:baseline_not_fp32": FUNCTION,
     "compare:first_divergence": FUNCTION,
@@ -152,6 +152,8 @@ METRICS: dict[str, Metric | Elsewhere] = {
     "nan.counts": FUNCTION,
     "inf.counts": FUNCTION,
     "grad.norm.local": FUNCTION,
+    "grad.norm.global": FUNCTION,
+    "lead_steps": FUNCTION,
     "grad.norm.sparse": FUNCTION,
     "names.common": FUNCTION,
     "records_per_step": FUNCTION,
@@ -178,7 +180,3 @@ def split_metric(name: str) -> tuple[str, str, str]:
     found = re.fullmatch(r"([\w.]+(?:\(\w\))?)(?:\[([\w.]+)\])?(?:@(\w+))?", name)
     assert found is not None, name
     return found[1], found[3] or "end", found[2] or ""
-
-
-UNSEEN = ("c53",)
-"""Cases that train in processes of their own, which are not watched yet: all of theirs is for later."""
