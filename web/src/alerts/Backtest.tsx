@@ -15,6 +15,8 @@ import { ValueChart } from "./ValueChart";
 import { formatValue } from "./values";
 
 const TYPING_MS = 250;
+/** A rule that is tried for longer says so: those of layers look at every layer of every sketched step. */
+const SLOW_MS = 600;
 const CHART_PX = { desktop: 600, phone: 340 };
 const CHART_HEIGHT_PX = 110;
 const MOST_LISTED = 6;
@@ -39,6 +41,7 @@ export function Preview({ rule, isSound, run }: PreviewProps) {
   });
   const { data: list } = useQuery(runsQuery);
   const isOld = isPlaceholderData || settled !== rule;
+  const isSlow = useDebounced(isSound && isOld, SLOW_MS) && isOld;
   return (
     <section className="preview" aria-labelledby="preview-title" data-testid="backtest">
       <div className="section-head">
@@ -61,7 +64,7 @@ export function Preview({ rule, isSound, run }: PreviewProps) {
       {data && (
         <div className="preview-body" aria-busy={isOld}>
           <p className="verdict-text" role="status">
-            {data.summary}
+            {isSlow ? "Trying it on the stored runs…" : data.summary}
           </p>
           {data.noisy && (
             <p className="banner banner-warning">
