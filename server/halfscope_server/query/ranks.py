@@ -8,7 +8,7 @@ Suffixes: N rows of one or more ranks, C columns of one or more steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,21 @@ def rank_cells(view: RunView, series: SeriesRow, window: Window) -> Cells | None
     return view.memo(("rank cells", series.series_id, span), lambda: _cells(view, series, span))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Grid:
+    """The largest value of every rank in stretches of steps, however they were got."""
+
+    width: int
+    ranks: Ints
+    """[R]"""
+    step: Ints
+    """[C], and the time of each."""
+    time_us: Ints
+    high: Floats
+    """[R, C]; NaN: none that is finite."""
+    num_bad: Ints
+
+
 def _cells(view: RunView, series: SeriesRow, span: Span) -> Cells:
     grids = [_grid(view, series, piece, span) for piece in view.pieces(span) if not piece.is_ghost]
     grid = _joined([one for one in grids if one.step.size] or grids)
@@ -68,7 +83,7 @@ def _cells(view: RunView, series: SeriesRow, span: Span) -> Cells:
     ends = np.append(starts[1:], grid.step.size) - 1
     usual = int(np.median(np.diff(grid.step[starts]))) if starts.size > 1 else 1
     return in_rows(
-        np.array(grid.ranks, np.int64),
+        grid.ranks,
         value,
         bad,
         step=np.maximum(grid.step[starts], span.first_step),
@@ -106,44 +121,79 @@ def in_rows(names: Ints, value: Floats, bad: Ints, *, step: Ints, last_step: Int
     )
 
 
-def _grid(view: RunView, series: SeriesRow, piece: Piece, span: Span) -> RankGrid:
+def _grid(view: RunView, series: SeriesRow, piece: Piece, span: Span) -> _Grid:
     first, last = piece.span.first_step, piece.span.last_step
+    kept = _kept(view, series, piece)
+    if kept is not None:
+        return kept
     if span.num_steps <= MAX_RAW_STEPS and span.num_steps * len(view.ranks) <= RAW_POINTS // 2:
-        return grid_of_points(
-            view.store.points(view.run_id, series.series_id, first_step=first, last_step=last, attempt=piece.attempt)
+        return _of(
+            grid_of_points(
+                view.store.points(
+                    view.run_id, series.series_id, first_step=first, last_step=last, attempt=piece.attempt
+                )
+            )
         )
     width = max(1, -(-span.num_steps // (MAX_COLUMNS * ROLLUP_WIDTH))) * ROLLUP_WIDTH
     found = view.store.rank_rollups(
         view.run_id, series.series_id, width, first_step=first, last_step=last, attempt=piece.attempt
     )
-    return grid_of_rollups(found, width)
+    return _of(grid_of_rollups(found, width))
 
 
-def _joined(grids: list[RankGrid]) -> RankGrid:
+def _of(grid: RankGrid) -> _Grid:
+    return _Grid(
+        width=grid.width,
+        ranks=np.array(grid.ranks, np.int64),
+        step=grid.step,
+        time_us=grid.time_us,
+        high=grid.high,
+        num_bad=grid.num_bad,
+    )
+
+
+def _kept(view: RunView, series: SeriesRow, piece: Piece) -> _Grid | None:
+    """Of a whole attempt, what was kept while it was recorded; None: it has to be read."""
+    if not any(piece.attempt == one.number and piece.span == one.span for one in view.attempts):
+        return None
+    nexts = {stream.stream: stream.next for stream in view.streams if stream.attempt == piece.attempt}
+    with view.store.rank_table(view.run_id, piece.attempt, nexts) as table:
+        found = None if table is None else table.stretches(series.series_id)
+    if found is None:
+        return None
+    # It may know of more than the view does.
+    seen = found.step <= piece.span.last_step
+    return _Grid(
+        width=found.width,
+        ranks=found.ranks,
+        step=found.step[seen],
+        time_us=found.time_us[seen],
+        high=found.high[:, seen],
+        num_bad=found.num_bad[:, seen],
+    )
+
+
+def _joined(grids: list[_Grid]) -> _Grid:
     """Attempts one after the other; a rank that one of them does not have is blank there."""
     if len(grids) == 1:
         return grids[0]
-    ranks = sorted({rank for grid in grids for rank in grid.ranks})
-    row = {rank: at for at, rank in enumerate(ranks)}
+    ranks = np.unique(np.concatenate([grid.ranks for grid in grids]))
 
     def beside(name: str, nothing: float) -> NDArray[np.float64]:
         blocks = []
         for grid in grids:
-            block = np.full((len(ranks), grid.step.size), nothing)
-            block[[row[rank] for rank in grid.ranks]] = getattr(grid, name)
+            block = np.full((ranks.size, grid.step.size), nothing)
+            block[np.searchsorted(ranks, grid.ranks)] = getattr(grid, name)
             blocks.append(block)
         return np.concatenate(blocks, axis=1)
 
-    return replace(
-        grids[-1],
-        ranks=tuple(ranks),
+    return _Grid(
+        width=max(grid.width for grid in grids),
+        ranks=ranks,
         step=np.concatenate([grid.step for grid in grids]),
         time_us=np.concatenate([grid.time_us for grid in grids]),
-        count=beside("count", 0).astype(np.int64),
-        num_bad=beside("num_bad", 0).astype(np.int64),
-        mean=beside("mean", np.nan),
-        low=beside("low", np.nan),
         high=beside("high", np.nan),
+        num_bad=beside("num_bad", 0).astype(np.int64),
     )
 
 

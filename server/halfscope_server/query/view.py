@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +24,7 @@ from halfscope_server.query.memo import Memo
 from halfscope_server.query.over_ranks import Tellers, per_step
 from halfscope_server.query.strip import APPLIED, LOSS_APPLIED, LOSS_CAUGHT
 from halfscope_server.query.window import Span, Window
+from halfscope_server.store.rank_tables import RankTable
 from halfscope_server.store.types import (
     CAUGHT,
     EventMarks,
@@ -141,6 +143,9 @@ class Reader(Protocol):
         rank: int | None = None,
         attempt: int | None = None,
     ) -> FrameSketches: ...
+    def rank_table(
+        self, run_id: str, attempt: int, nexts: Mapping[str, int]
+    ) -> AbstractContextManager[RankTable | None]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,8 +48,12 @@ def bucket_errors(slices: Iterable[BucketSlice], world_size: int) -> list[Bucket
 def _judged(members: Sequence[BucketSlice], world_size: int) -> BucketError | None:
     """The largest error among the groups of ranks that reduced this bucket with each other."""
     groups: dict[tuple[int, ...], dict[int, BucketSlice]] = {}
+    everybody = tuple(range(world_size))
+    own: dict[int, BucketSlice] = {}
     for one in members:
-        groups.setdefault(one.ranks or tuple(range(world_size)), {})[one.rank] = one
+        # Hashing a thousand numbers a thousand times would be most of the work.
+        (groups.setdefault(one.ranks, {}) if one.ranks else own)[one.rank] = one
+    groups[everybody] = groups.get(everybody, {}) | own
     errors = [
         error
         for ranks, told in sorted(groups.items())

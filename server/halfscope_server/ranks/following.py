@@ -145,6 +145,10 @@ class Followed:
         """The ranks, and the first step of any; None: there is no step yet."""
         last: dict[int, int] = {}
         first: list[int] = []
+        nexts = {stream.stream: stream.next for stream in streams.values()}
+        with self.store.rank_table(self.run_id, attempt, nexts) as table:
+            if table is not None and attempt in self.judges:
+                last, first = table.last_steps(), [table.first_step]
         per_step = sorted((row for row in series if row.name in PER_STEP), key=lambda row: PER_STEP.index(row.name))
         for row in (*per_step, *(row for row in series if row.name in LABELS)):
             if attempt in self.judges and streams.keys() <= last.keys():
@@ -267,6 +271,7 @@ class Followed:
             ),
             num_nonfinite={} if newest is None else dict(newest.num_nonfinite),
             first_nonfinite={} if newest is None else dict(newest.first_nonfinite),
+            errors=tuple(newest.errors) if newest is not None and newest.errors else None,
             missing=self.missing,
             last_steps={rank: member.last_step for rank, member in self.members.items() if member.last_step >= 0},
         )

@@ -113,6 +113,8 @@ class Judge:
     """The error of a reduction as it was told last."""
     counted_to: dict[int, int] = field(default_factory=dict)
     """Of each rank, up to which step it was counted."""
+    errors: list[BucketError] = field(default_factory=list)
+    """Of the newest step whose reductions were judged."""
 
     def advance(self, window: Window) -> list[Finding]:
         """Judge the next steps; what was found in them, ascending by step."""
@@ -227,6 +229,7 @@ class Judge:
         self.slices_to = step
         if not errors:
             return []
+        self.errors = list(errors)
         worst = max(errors, key=lambda error: error.error)
         now, before = max(worst.error, LEAST_ERROR), max(self.told_error, LEAST_ERROR)
         if before / CHANGED_BY <= now <= before * CHANGED_BY:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from halfscope_server.ranks.communication import BucketError
 from halfscope_server.ranks.types import Agreement, Straggler
 
 
@@ -22,5 +23,7 @@ class Judgement:
     first_nonfinite: Mapping[int, int] = field(default_factory=dict)
     last_steps: Mapping[int, int] = field(default_factory=dict)
     """Of each rank; empty: they were not looked at."""
+    errors: tuple[BucketError, ...] | None = None
+    """Of the newest step whose slices were judged; None: none were."""
     missing: tuple[int, ...] = ()
     """Ranks that sent nothing, where they were waited for long enough."""

@@ -6,7 +6,9 @@ Invariant: a report is a function of one view of the run; it reads the last step
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from halfscope_server.ranks.judgement import Judgement
 from halfscope_server.ranks.reading import RankPoints
 from halfscope_server.ranks.sentence import sentence
 from halfscope_server.ranks.types import Bucket, Origin, RankRow, RanksReport, RankState
+from halfscope_server.store.rank_tables import RankTable
 from halfscope_server.store.store import Store
 from halfscope_server.store.types import SERVER_STREAM, EventRow, StreamRow
 
@@ -48,7 +51,7 @@ def report(view: RunView, store: Store, judged: Judgement) -> RanksReport:
     attempt = max((row.attempt for row in view.streams), default=0)
     rows = _rows(view, store, streams, attempt, judged)
     world_size = max((row.world_size for row in streams.values()), default=1)
-    buckets = _buckets(view, store, attempt, world_size)
+    buckets = _buckets(view, store, attempt, world_size, judged)
     counts = view.event_counts
     origins = _origins(view) if any(counts.get(kind) for kind in ORIGINS) else []
     text, role = sentence(rows, judged, origins, buckets, world_size=world_size)
@@ -128,6 +131,14 @@ def _recent(
     if not last:
         return {name: {} for name in TIMES}, {}
     # Of the rank that is last as well: it may be thousands of steps behind.
+    with _table(view, store, attempt) as table:
+        if table is not None:
+            medians = {
+                name: table.medians(series[name].series_id, RECENT_STEPS, last=last) if name in series else {}
+                for name in TIMES
+            }
+            kept = [table.newest(series[name].series_id) for name in MEMORY if name in series]
+            return medians, dict(ChainMap(*kept))
     first = max(0, min(last.values()) - RECENT_STEPS + 1)
     found = reading.read(store, view.run_id, list(series.values()), attempt=attempt, first_step=first)
     points = {name: found[row.series_id] for name, row in series.items()}
@@ -136,6 +147,12 @@ def _recent(
     for name in reversed(MEMORY):
         memory |= {rank: float(told.value[-1]) for rank, told in points.get(name, {}).items()}
     return medians, memory
+
+
+def _table(view: RunView, store: Store, attempt: int) -> AbstractContextManager[RankTable | None]:
+    """What was kept of the attempt while it was recorded."""
+    nexts = {stream.stream: stream.next for stream in view.streams if stream.attempt == attempt}
+    return store.rank_table(view.run_id, attempt, nexts)
 
 
 def _medians(points: Mapping[int, RankPoints], last: Mapping[int, int]) -> dict[int, float]:
@@ -223,11 +240,12 @@ def _origin(place: tuple[int, int], events: Sequence[EventRow]) -> Origin:
     )
 
 
-def _buckets(view: RunView, store: Store, attempt: int, world_size: int) -> list[Bucket]:
+def _buckets(view: RunView, store: Store, attempt: int, world_size: int, judged: Judgement) -> list[Bucket]:
     told = view.row.facts.get("buckets")
     known: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
     num_bytes, time_s = _by_bucket(view, store, "comm.bytes", attempt), _by_bucket(view, store, "comm.time_s", attempt)
-    errors = {error.bucket: error for error in _newest_errors(view, store, attempt, world_size)}
+    newest = judged.errors if judged.errors is not None else _newest_errors(view, store, attempt, world_size)
+    errors = {error.bucket: error for error in newest}
     names = {row.layer_id: row.name for row in view.layers.values()}
     numbers = {int(key) for key in known if str(key).isdigit()} | num_bytes.keys() | time_s.keys() | errors.keys()
     return [
@@ -260,22 +278,25 @@ def _bucket(
 
 def _by_bucket(view: RunView, store: Store, name: str, attempt: int) -> dict[int, float]:
     """By bucket: of a state the newest value, else the median of the last steps on the rank where it is largest."""
-    last = max((a.span.last_step for a in view.attempts if a.number == attempt), default=0)
+    numbered = [(s, int(s.labels["bucket"])) for s in view.named(name) if s.labels.get("bucket", "").isdecimal()]
     found: dict[int, float] = {}
-    for series in view.named(name):
-        number = series.labels.get("bucket", "")
-        if not number.isdigit():
-            continue
-        # What is told where it changes may have been told long ago.
-        first = 0 if series.kind == "state" else max(0, last - RECENT_STEPS + 1)
-        (ranks,) = reading.read(store, view.run_id, [series], attempt=attempt, first_step=first).values()
-        if series.kind == "state":
-            values = [float(points.value[-1]) for points in ranks.values()]
-        else:
-            values = list(_medians(ranks, {rank: int(points.step[-1]) for rank, points in ranks.items()}).values())
-        largest = max(values, default=None)
-        if largest is not None:
-            found[int(number)] = largest
+    with _table(view, store, attempt) as table:
+        for series, number in numbered:
+            of = series.series_id
+            if table is not None and table.keeps(of):
+                values = table.newest(of) if series.kind == "state" else table.medians(of, RECENT_STEPS)
+                found |= {number: max(values.values())} if values else {}
+    last = max((a.span.last_step for a in view.attempts if a.number == attempt), default=0)
+    for series, number in numbered:
+        if number not in found:
+            # What is told where it changes may have been told long ago.
+            first = 0 if series.kind == "state" else max(0, last - RECENT_STEPS + 1)
+            (ranks,) = reading.read(store, view.run_id, [series], attempt=attempt, first_step=first).values()
+            if series.kind == "state":
+                values = {rank: float(points.value[-1]) for rank, points in ranks.items()}
+            else:
+                values = _medians(ranks, {rank: int(points.step[-1]) for rank, points in ranks.items()})
+            found |= {number: max(values.values())} if values else {}
     return found
 
 

@@ -20,6 +20,7 @@ from halfscope_server.store.checks import BadBatch
 from halfscope_server.store.cursors import Advance, Key, StreamState
 from halfscope_server.store.engine import Database
 from halfscope_server.store.prepared import Prepared
+from halfscope_server.store.rank_tables import RankTables
 from halfscope_server.store.records import Decoded, decode_batch
 from halfscope_server.store.tails import Tails
 from halfscope_server.store.types import Applied, CommitResult, noted
@@ -79,8 +80,8 @@ class _Outcome:
 class Committer:
     """Applies groups of batches. One thread at a time may use it."""
 
-    def __init__(self, database: Database, tails: Tails) -> None:
-        self._database, self._tails = database, tails
+    def __init__(self, database: Database, tails: Tails, rank_tables: RankTables) -> None:
+        self._database, self._tails, self._rank_tables = database, tails, rank_tables
         self._states: OrderedDict[Key, StreamState] = OrderedDict()
 
     def commit(self, batches: Sequence[Batch], *, now_us: int) -> CommitResult:
@@ -232,6 +233,7 @@ class Committer:
                 ended_us=ended_us,
                 now_us=now_us,
             )
+            self._rank_tables.bring(state, plan.decoded, plan.sids)
             state.next, state.digest, state.sids, state.lids = plan.next, plan.digest, plan.sids, plan.lids
             state.started, state.ended, state.ended_us = started, ended, ended_us
             self.remember(state)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import sqlalchemy as sa
@@ -51,9 +51,9 @@ class Selection:
 
 def points(database: Database, tails: Tails, wanted: Selection) -> Points:
     """Raw values."""
-    parts: list[tuple[StreamRow, _Part]] = []
+    parts: list[tuple[_Place, _Part]] = []
     with database.reading() as connection:
-        streams = streams_of(connection, wanted.run_id, rank=wanted.rank, attempt=wanted.attempt)
+        streams = _places_of(connection, wanted)
         chunks = _chunks_by_stream(connection, wanted, (chunk.c.axis, series_chunk.c.body), with_axis=True)
         for row, hot in streams:
             own = [_expanded(unpack_axis(axis), unpack_values(body)) for axis, body in chunks.get(row.stream, [])]
@@ -79,7 +79,7 @@ def points_by_rank(
     found: dict[int, dict[int, list[_Part]]] = {series_id: {} for series_id in series_ids}
     axes: dict[bytes, Axis] = {}
     with database.reading() as connection:
-        streams = streams_of(connection, wanted.run_id, rank=wanted.rank, attempt=wanted.attempt)
+        streams = _places_of(connection, wanted)
         chunks = {
             series_id: _chunks_by_stream(
                 connection, replace(wanted, series_id=series_id), (chunk.c.axis, series_chunk.c.body), with_axis=True
@@ -139,7 +139,7 @@ def _pieces(database: Database, tails: Tails, wanted: Selection) -> dict[int, li
     )
     found: dict[int, list[tuple[Any, ...]]] = {}
     with database.reading() as connection:
-        streams = streams_of(connection, wanted.run_id, rank=wanted.rank, attempt=wanted.attempt)
+        streams = _places_of(connection, wanted)
         chunks = _chunks_by_stream(connection, wanted, columns, with_axis=False)
         for row, hot in streams:
             pieces = found.setdefault(row.rank, [])
@@ -198,7 +198,7 @@ def _summaries(database: Database, tails: Tails, wanted: Selection, width: int) 
     packed = series_chunk.c.rollup_4096 if level == COARSE_WIDTH else series_chunk.c.rollup_64
     found: dict[int, list[Buckets]] = {}
     with database.reading() as connection:
-        streams = streams_of(connection, wanted.run_id, rank=wanted.rank, attempt=wanted.attempt)
+        streams = _places_of(connection, wanted)
         chunks = _chunks_by_stream(connection, wanted, (series_chunk.c.first_seq, packed), with_axis=False)
         for row, hot in streams:
             parts = found.setdefault(row.rank, [])
@@ -259,7 +259,35 @@ def streams_of(
         statement = statement.where(stream.c.attempt == attempt)
     for found in connection.execute(statement).all():
         row = _stream(found)
-        yield row, HotStream(row=row, compacted=found.compacted) if found.num_hot else None
+        hot = HotStream(row.run_id, row.stream, row.attempt, row.next, found.compacted) if found.num_hot else None
+        yield row, hot
+
+
+class _Place(NamedTuple):
+    """What reading a series needs of a stream."""
+
+    run_id: str
+    stream: str
+    attempt: int
+    next: int
+    compacted: int
+    rank: int
+    num_hot: int
+
+
+_PLACES = sa.select(*(stream.c[name] for name in _Place._fields)).where(stream.c.stream != SERVER_STREAM)
+
+
+def _places_of(connection: sa.Connection, wanted: Selection) -> list[tuple[_Place, HotStream | None]]:
+    """`streams_of` with little else: a job has thousands, and every series asks."""
+    statement = _PLACES.where(stream.c.run_id == wanted.run_id)
+    if wanted.rank is not None:
+        statement = statement.where(stream.c.rank == wanted.rank)
+    if wanted.attempt is not None:
+        statement = statement.where(stream.c.attempt == wanted.attempt)
+    ordered = statement.order_by(stream.c.attempt, stream.c.rank, stream.c.stream)
+    places = [_Place(*row) for row in connection.execute(ordered)]
+    return [(place, HotStream(*place[:5]) if place.num_hot else None) for place in places]
 
 
 def series_of(connection: sa.Connection, run_id: str) -> dict[int, SeriesRow]:
@@ -316,7 +344,7 @@ def _chunks_by_stream(
     return found
 
 
-def _one_chunk(connection: sa.Connection, wanted: Selection, row: StreamRow, first_seq: int) -> _Part:
+def _one_chunk(connection: sa.Connection, wanted: Selection, row: _Place, first_seq: int) -> _Part:
     """The points of one chunk that is too sparse to keep summaries of."""
     place = (wanted.run_id, row.attempt, row.stream, first_seq)
     axis = connection.execute(

@@ -6,7 +6,7 @@ connection, reading through a pool that cannot write, each read in one snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal, Self
 
@@ -36,6 +36,7 @@ from halfscope_server.store.engine import Database
 from halfscope_server.store.frames import FrameSelection
 from halfscope_server.store.news import News
 from halfscope_server.store.rank_states import RankStore
+from halfscope_server.store.rank_tables import RankTable, RankTables
 from halfscope_server.store.reading import Selection, StepValues
 from halfscope_server.store.tails import Tails
 from halfscope_server.store.types import (
@@ -64,7 +65,8 @@ class Store:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._tails = Tails()
-        self._committer = Committer(database, self._tails)
+        self._rank_tables = RankTables()
+        self._committer = Committer(database, self._tails, self._rank_tables)
         self._news: News | None = None
         self.alerts = AlertStore(self._writing, self._reading, self._tell, self.frame_moments)
         self.ranks = RankStore(self._writing, self._reading, self._tell)
@@ -307,6 +309,22 @@ class Store:
             wanted = Selection(run_id=run_id, series_id=0, first_step=first_step, last_step=last_step, attempt=attempt)
             return reading.points_by_rank(self._database, self._tails, wanted, series_ids)
 
+    @contextmanager
+    def rank_table(self, run_id: str, attempt: int, nexts: Mapping[str, int]) -> Iterator[RankTable | None]:
+        """What this server has kept of an attempt while it was recorded, to be looked at inside the context.
+
+        Args:
+            run_id: which run.
+            attempt: which of its attempts.
+            nexts: the cursors of its streams that it has to cover.
+
+        Yields:
+            The table, which may know of more than that; None: the store has to be read.
+        """
+        with self._rank_tables.lock:
+            table = self._rank_tables.table(run_id, attempt)
+            yield table if table is not None and table.covers(nexts) else None
+
     def rank_extents(self, run_id: str, series_id: int, *, attempt: int | None = None) -> dict[int, Extent]:
         """`extent` of each rank that has any, ascending by rank, in one read."""
         with self._translated():
@@ -500,6 +518,7 @@ class Store:
         with self._writing() as connection:
             is_deleted = managing.delete(connection, run_id, now_us=now_us)
         self._tails.forget(run_id)
+        self._rank_tables.forget(run_id)
         self._tell(run_id)
         return is_deleted
 

@@ -3,16 +3,17 @@
 Must not write. Invariant: a tail holds exactly the segments from `compacted` on, each once; it only ever grows, until
 the next compaction starts another. A reader may see segments committed after its own snapshot, never fewer.
 
-What this process commits is handed over as it was decoded (`bring`), so that following a job of a thousand ranks does not
-read a thousand streams back from the database; what was not handed over is read there.
+What this process commits is handed over as it was decoded (`bring`), so that following a job of a thousand ranks
+does not read a thousand streams back from the database; what was not handed over is read there.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from halfscope.wire.messages import Points, Sketches
@@ -21,7 +22,6 @@ from halfscope_server.store import schema
 from halfscope_server.store.block import Block, Collector
 from halfscope_server.store.cells import Cells, join, of_records
 from halfscope_server.store.records import Decoded, measured_of
-from halfscope_server.store.types import StreamRow
 
 MAX_TAIL_BYTES = 256 * 1024 * 1024
 """Decoded tails kept by one process; the least recently read go first."""
@@ -107,11 +107,13 @@ class _Brought:
     num_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HotStream:
+class HotStream(NamedTuple):
     """A stream with segments, as a reader's snapshot has it."""
 
-    row: StreamRow
+    run_id: str
+    stream: str
+    attempt: int
+    next: int
     compacted: int
 
 
@@ -175,7 +177,7 @@ class Tails:
 
     def _extended(self, connection: sa.Connection, hot: HotStream) -> _Tail:
         """The tail as the reader's snapshot has it, or newer."""
-        key = (hot.row.run_id, hot.row.stream)
+        key = (hot.run_id, hot.stream)
         brought = self._take_brought(key)
         tail = self._tails.get(key)
         if tail is None or tail.compacted < hot.compacted:
@@ -187,7 +189,7 @@ class Tails:
             self._tails.move_to_end(key)
             for one in brought:
                 _take(tail, one)
-        if tail.upto < hot.row.next:
+        if tail.upto < hot.next:
             _extend(connection, tail, hot)
         self._count(hot, tail)
         return tail
@@ -206,7 +208,7 @@ class Tails:
 
     def _count(self, hot: HotStream, tail: _Tail) -> None:
         """Note how large a tail is now, and drop those not read for longest where all are too large together."""
-        key = (hot.row.run_id, hot.row.stream)
+        key = (hot.run_id, hot.stream)
         if self._tails.get(key) is not tail:
             return
         self._num_bytes += tail.num_bytes - self._counted.get(key, 0)
@@ -243,14 +245,13 @@ def _take(tail: _Tail, brought: _Brought) -> None:
 
 
 def _extend(connection: sa.Connection, tail: _Tail, hot: HotStream) -> None:
-    row = hot.row
-    tail.sids = sids_of(connection, row.run_id, row.stream)
-    for record in records_of(connection, row.run_id, row.attempt, row.stream, since=tail.upto):
+    tail.sids = sids_of(connection, hot.run_id, hot.stream)
+    for record in records_of(connection, hot.run_id, hot.attempt, hot.stream, since=tail.upto):
         if isinstance(record, Points):
             tail.collector.add(record, tail.sids)
         else:
             tail.sketches.add(record)
-    tail.upto = row.next
+    tail.upto = hot.next
 
 
 def records_of(
