@@ -2,7 +2,8 @@
 
 Hosts are network namespaces with names of their own, joined by pairs of virtual interfaces: one for the job's own
 traffic, and one from each host to the server. Real: torch.distributed over gloo, journals, one sender a host,
-`halfscope serve`. The oracle is what each rank printed of its own steps.
+`halfscope serve`. Programs are forks of what has loaded torch, or the server, and enter their namespace first. The
+oracle is what each rank printed of its own steps.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,8 +23,26 @@ import pytest
 from halfscope.config import new_run_id
 from halfscope_server.store.store import Store
 
+from tests.helpers.preloaded import Forked, Preloaded, serving
+
 WAIT_S = 60.0
 
+ENTER = """
+import ctypes, os, socket, sys
+
+NEW_NETWORK, NEW_HOST_NAME = 0x40000000, 0x04000000  # of <sched.h>
+libc = ctypes.CDLL(None, use_errno=True)
+namespace = os.open(f"/run/netns/{sys.argv.pop(1)}", os.O_RDONLY)
+if libc.setns(namespace, NEW_NETWORK) or libc.unshare(NEW_HOST_NAME):
+    raise OSError(ctypes.get_errno(), "entering a namespace")
+os.close(namespace)
+socket.sethostname(sys.argv.pop(1))
+"""
+SERVER = """
+import runpy
+
+runpy.run_module("halfscope", run_name="__main__", alter_sys=True)
+"""
 TRAINING = """
 import json, os, sys, time
 import torch
@@ -61,7 +79,7 @@ class Network:
 
     def __init__(self) -> None:
         self.prefix = f"hs{uuid.uuid4().hex[:6]}"
-        self._processes: list[subprocess.Popen[str]] = []
+        self._processes: list[Forked] = []
 
     def open(self) -> None:
         """Makes the namespaces and joins them.
@@ -99,19 +117,17 @@ class Network:
         _run("ip", "netns", "exec", self.prefix + name, *command)
 
     def start(
-        self, name: str, *arguments: str, environment: dict[str, str], stdout: IO[str] | None = None, log: IO[str]
-    ) -> subprocess.Popen[str]:
-        """Starts Python in a namespace, under a host name of its own."""
+        self, name: str, python: Preloaded, program: str, *arguments: str, environment: dict[str, str],
+        stdout: IO[str], log: IO[str],
+    ) -> Forked:  # fmt: skip
+        """Starts a program in a namespace, under a host name of its own."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("HALFSCOPE_")}
-        enter = ["ip", "netns", "exec", self.prefix + name, "unshare", "--uts", "sh", "-c"]
-        program = [f'hostname node-{name} && exec "$0" "$@"', sys.executable, *arguments]
-        process = subprocess.Popen(
-            [*enter, *program],
+        process = python.start(
+            ["-c", ENTER + program, self.prefix + name, f"node-{name}", *arguments],
             env=kept | environment,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout or log,
-            stderr=log,
-            text=True,
+            stdout=stdout.fileno(),
+            stderr=log.fileno(),
+            strict=False,
         )
         self._processes.append(process)
         return process
@@ -124,14 +140,12 @@ def _run(*command: str) -> None:
 @pytest.fixture
 def network() -> Iterator[Network]:
     """The namespaces; skips with the reason where they are not permitted."""
-    missing = [name for name in ("ip", "unshare", "hostname") if shutil.which(name) is None]
-    if missing:
-        pytest.skip(f"network namespaces need {', '.join(missing)}, which this machine has not")
+    if shutil.which("ip") is None:
+        pytest.skip("network namespaces need `ip`, which this machine has not")
     found = Network()
     try:
         try:
             found.open()
-            found.inside("a", "unshare", "--uts", "hostname", "node-a")
         except subprocess.CalledProcessError as error:
             pytest.skip(f"network namespaces are not permitted here: {error.cmd}: {str(error.stderr).strip()}")
         yield found
@@ -149,14 +163,14 @@ def _wait_until(what: str, is_true: Callable[[], bool]) -> None:
 class Job:
     """The server and one rank on each host."""
 
-    def __init__(self, network: Network, folder: Path) -> None:
+    def __init__(self, network: Network, folder: Path, python: Preloaded) -> None:
         self.run_id = new_run_id()
         self.folder = folder
         self._log = (folder / "log.txt").open("w+", encoding="utf-8")
         self.server = network.start(
-            "s", "-m", "halfscope", "serve", "--no-browser", "--host", "0.0.0.0", "--port", "65504",
+            "s", serving(), SERVER, "serve", "--no-browser", "--host", "0.0.0.0", "--port", "65504",
             "--allow-host", "10.77.1.2", "--allow-host", "10.77.2.2",
-            environment={"HALFSCOPE_HOME": str(folder / "home")}, log=self._log,
+            environment={"HALFSCOPE_HOME": str(folder / "home")}, stdout=self._log, log=self._log,
         )  # fmt: skip
         _wait_until("the server is there", (folder / "home" / "server.json").exists)
         self.ranks = []
@@ -170,11 +184,8 @@ class Job:
                 "HALFSCOPE_TOKEN_FILE": str(folder / "home" / "token"),
             }  # fmt: skip
             with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as told:
-                self.ranks.append(
-                    network.start(
-                        name, "-c", TRAINING, str(folder / "stop"), environment=environment, stdout=told, log=self._log
-                    )
-                )
+                rank_program = (name, python, TRAINING, str(folder / "stop"))
+                self.ranks.append(network.start(*rank_program, environment=environment, stdout=told, log=self._log))
 
     def told(self, rank: int) -> list[tuple[int, float]]:
         """What a rank printed of its steps."""
@@ -200,10 +211,10 @@ def _stored(store: Store, run_id: str, rank: int) -> list[tuple[int, float]]:
 
 
 @pytest.mark.slow
-def test_a_host_that_was_cut_off_ends_with_complete_data(network: Network, tmp_path: Path) -> None:
+def test_a_host_that_was_cut_off_ends_with_complete_data(network: Network, tmp_path: Path, python: Preloaded) -> None:
     """The job goes on while one host cannot reach the server; what it measured meanwhile arrives when it can."""
     with (
-        contextlib.closing(Job(network, tmp_path)) as job,
+        contextlib.closing(Job(network, tmp_path, python)) as job,
         contextlib.closing(Store.open(f"sqlite:///{tmp_path / 'home' / 'halfscope.db'}", read_only=True)) as store,
     ):
 
