@@ -42,10 +42,9 @@ class Held:
     cost_s: float = 0.0
     is_dirty: bool = False
     saved_us: int = 0
-    judged: Judgement = field(default_factory=Judgement)
-    """As of the last turn, for who cannot wait for the next one."""
-    judged_to: dict[str, int] = field(default_factory=dict)
-    """The cursors that it rests on; empty: there was more to judge."""
+    judged: tuple[Judgement, dict[str, int]] = field(default_factory=lambda: (Judgement(), {}))
+    """As of the last turn, for who cannot wait for the next one, and the cursors that it rests on; none: there was more
+    to judge. One value, for it is read without the lock."""
 
     def advance(self, budget_s: float = BUDGET_S) -> None:
         """Judge what came; under the lock."""
@@ -54,7 +53,7 @@ class Held:
         self.waiting += self.followed.advance(budget_s=budget_s)
         after = {attempt: judge.next_step for attempt, judge in self.followed.judges.items()}
         self.is_dirty |= before != after or bool(self.waiting)
-        self.judged, self.judged_to = self.followed.judgement(), self.followed.versions
+        self.judged = self.followed.judgement(), self.followed.versions
         self.cost_s = time.thread_time() - began_s
 
 
@@ -94,12 +93,12 @@ class Ranks:
         if max((stream.world_size for stream in view.streams), default=1) < 2:
             return view.memo("ranks", lambda: report(view, self._store, Judgement()))
         held = self.held(view.run_id)
-        if not _has(held.judged_to, view.versions) and held.cost_s <= QUICK_S and held.lock.acquire(timeout=WAIT_S):
+        if not _has(held.judged[1], view.versions) and held.cost_s <= QUICK_S and held.lock.acquire(timeout=WAIT_S):
             try:
                 held.advance()
             finally:
                 held.lock.release()
-        judged, judged_to = held.judged, held.judged_to
+        judged, judged_to = held.judged
         if not _has(judged_to, view.versions):
             return report(view, self._store, judged)
         return view.memo("ranks", lambda: report(view, self._store, judged))
