@@ -125,9 +125,47 @@ class Attempt:
     judged: bool = False
     loss_told: bool = False
 
-    def __init__(self, optimizers: list[OptimizerAttempt], scalers: list[ScalerAttempt]) -> None:
-        self.optimizers = optimizers
+    calm_norm: float | None = None
+    """Of a calm step (see `calm.py`), before anybody asked for its `optimizers`: what is known of the only one."""
+    calm_rate: float | None = None
+    """Likewise, once its step has returned."""
+
+    def __init__(self, optimizers: list[OptimizerAttempt] | None, scalers: list[ScalerAttempt]) -> None:
+        """
+        Args:
+            optimizers: None: there is one, and its share is made when it is asked for.
+        """
+        self._optimizers = optimizers
         self.scalers = scalers
+
+    @property
+    def optimizers(self) -> list[OptimizerAttempt]:
+        """The share of each optimizer."""
+        parts = self._optimizers
+        if parts is None:
+            parts = self._optimizers = [self._calm_part()]
+        return parts
+
+    @property
+    def is_blank(self) -> bool:
+        """Nothing is known of its only optimizer."""
+        return self._optimizers is None and self.calm_norm is None
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing is known of its optimizer but the norm of its gradients, and perhaps that it stepped."""
+        return self._optimizers is None and self.calm_norm is not None
+
+    def _calm_part(self) -> OptimizerAttempt:
+        part = OptimizerAttempt()
+        if self.calm_norm is not None:
+            part.num_calls = 1
+            part.reading = GradientReading("step", "maybe")
+            part.reading.norm = self.calm_norm
+        if self.calm_rate is not None:
+            part.num_returned = part.num_applied = 1
+            part.learning_rates = (self.calm_rate,)
+        return part
 
     def arrived(self) -> bool:
         """Whether every value has reached the host. Asks the events; waits for nothing."""

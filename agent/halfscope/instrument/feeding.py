@@ -97,6 +97,10 @@ class InputWatch:
         """
         if anyway and not self._looked:
             self._looks = self._look_at(self._batches)
+        self.turn(attempt)
+
+    def turn(self, attempt: Attempt) -> None:
+        """As `take`, of a step that is known to be finite."""
         if self._looks:
             attempt.inputs = tuple(self._looks)
             self._looks = []

@@ -65,6 +65,11 @@ class Judge:
         if attempt.notable or attempt.pending:  # a loss that is not finite makes it notable, if the host knew at once
             self.loss(attempt)
 
+    @property
+    def is_calm(self) -> bool:
+        """Steps that are not notable change nothing but the count of them."""
+        return not any(self._last_bad)
+
     def loss(self, attempt: Attempt) -> None:
         """Tells of a loss that is not finite, once; it may become known only after the attempt is complete."""
         loss = attempt.loss

@@ -90,6 +90,16 @@ class GradientReader:
             else:
                 self._begin_update(watched, reading)
 
+    def calm_norm(self, watched: WatchedOptimizer) -> float | None:
+        """The norm of gradients in host memory, where all of them are finite; else None."""
+        if self._is_quick:
+            return gradients.quick_norm(watched.optimizer.param_groups)
+        grads = watched.gradients()
+        if not grads or not self._rings.on_host(grads[0]):
+            return None
+        found = gradients.read(grads)
+        return None if found is None or found.nonfinite else found.norm
+
     def read_clipped(self, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
         """Notes the norm that the optimizer is handed, where it was read before clipping."""
         grads = watched.gradients()

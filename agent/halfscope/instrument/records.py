@@ -51,6 +51,10 @@ class Records(Declares, Tells, Protocol):
 
     def row(self, step: int, time_us: int, values: Sequence[tuple[int, float]]) -> None: ...
 
+    def block(
+        self, steps: Sequence[int], times_us: Sequence[int], sids: tuple[int, ...], columns: Sequence[Sequence[float]]
+    ) -> None: ...
+
     def layers(self, layers: Sequence[Layer]) -> None: ...
 
     def sketches(

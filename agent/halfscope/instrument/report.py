@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from halfscope.instrument.frames import FrameWriter
 from halfscope.instrument.judge import Judge
 from halfscope.instrument.records import Records
 from halfscope.instrument.resolve import resolve
-from halfscope.instrument.rows import Row, RowWriter
+from halfscope.instrument.rows import Row, RowWriter, likeness
 from halfscope.instrument.sketching import SketchTaker
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.probes import memory
@@ -104,6 +105,19 @@ class Reporter:
     def emit(self, attempts: Sequence[Attempt]) -> None:
         """Writes the rows of closed attempts whose values have arrived, and their events where that is still to do."""
         memory_row = self._memory_row(attempts[0].completed_ns)
+        if memory_row or len(attempts) == 1:
+            self._emit_each(attempts[:1], memory_row)
+            attempts = attempts[1:]
+        judge = self._judge
+        for like, group in groupby(attempts, likeness):
+            alike = list(group)
+            is_calm = like is not None and len(alike) > 1 and judge.is_calm
+            if is_calm and self._rows.write_calm(alike, judge.num_steps[0]):
+                judge.num_steps[0] += len(alike)
+            else:
+                self._emit_each(alike, [])
+
+    def _emit_each(self, attempts: Sequence[Attempt], memory_row: Row) -> None:
         judge, write, num_steps = self._judge, self._rows.write, self._judge.num_steps
         for attempt in attempts:
             late = attempt.pending

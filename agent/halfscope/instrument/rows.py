@@ -6,6 +6,8 @@ Invariant: one row per attempt, holding only what was measured in it; what is no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 import torch
 
@@ -17,6 +19,29 @@ from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.probes import memory
 
 Row = list[tuple[int, float]]
+MOST_CALM_SERIES = 256
+"""Of steps that are written together."""
+
+
+def likeness(attempt: Attempt) -> tuple[Any, ...] | None:
+    """Equal for attempts whose rows hold the same series; None where it has to be written by itself."""
+    logged, loss = attempt.logged, attempt.declared_loss
+    if (
+        not attempt.is_calm
+        or attempt.calm_rate is None
+        or attempt.cost_share is None
+        or attempt.notable
+        or attempt.pending
+        or attempt.scalers
+        or attempt.inputs
+        or attempt.reductions
+        or not (loss is None or type(loss) is float)
+    ):
+        return None
+    if logged and (len(logged) > MOST_CALM_SERIES or None in logged.values()):
+        return None
+    batch = attempt.samples, attempt.tokens, attempt.inferred_samples
+    return batch, loss is None, attempt.between_s > 0, tuple(logged) if logged else ()
 
 
 class RowWriter:
@@ -81,6 +106,54 @@ class RowWriter:
         if attempt.logged is not None:
             row += [(sid, value) for sid, value in attempt.logged.items() if isinstance(value, float)]
         self._recorder.row(attempt.step, attempt.completed_us, row)
+
+    def write_calm(self, attempts: Sequence[Attempt], num_steps: int) -> bool:
+        """Writes the rows of several calm attempts that are alike (`likeness`), column by column.
+
+        Args:
+            num_steps: of the only optimizer before them, applied.
+
+        Returns:
+            False where there is something to tell that only the ordinary way tells; then nothing was written.
+        """
+        first = attempts[0]
+        optimizer, run, rates = self._optimizer_sids[0], self._run_sids, self._rates[0]
+        if self._points[0] != "step" or len(rates) != 1 or "lr" not in self._rate_sids.get((0, 0), ()):
+            return False
+        samples = first.samples if first.samples is not None else float(first.inferred_samples) or None
+        source = "" if samples is None else "inferred" if first.samples is None else "declared"
+        if (samples, first.tokens) != self._batch or source != self._samples_source:
+            return False
+        steps_s = [attempt.step_s for attempt in attempts]
+        columns: dict[int, Sequence[float]] = {
+            optimizer["grad.norm"]: [attempt.calm_norm or 0.0 for attempt in attempts],
+            run["time.step_s"]: steps_s,
+            run["halfscope.cost_share"]: [attempt.cost_share or 0.0 for attempt in attempts],
+        }
+        if first.declared_loss is not None:
+            columns[run["loss"]] = [attempt.declared_loss for attempt in attempts]  # type: ignore[misc]
+        if first.between_s > 0:
+            columns[run["time.between_s"]] = [attempt.between_s for attempt in attempts]
+        if self._is_first_rank:
+            columns[optimizer["opt.steps"]] = list(map(float, range(num_steps + 1, num_steps + len(attempts) + 1)))
+        if samples is not None:
+            columns[run["throughput.samples_per_s"]] = [samples / step_s for step_s in steps_s]
+        if first.tokens is not None:
+            tokens = first.tokens
+            columns[run["throughput.tokens_per_s"]] = [tokens / step_s for step_s in steps_s]
+        new_rates = [attempt.calm_rate for attempt in attempts]
+        if new_rates.count(rates[0]) < len(new_rates):  # type: ignore[arg-type]
+            if any(rate == before for rate, before in pairwise([*rates, *new_rates])):
+                return False  # it changes now and then
+            columns[self._rate_sids[0, 0]["lr"]] = new_rates  # type: ignore[assignment]
+            self._rates[0] = (new_rates[-1],)
+        if first.logged:
+            logged: list[Any] = [attempt.logged.values() for attempt in attempts]  # type: ignore[union-attr]
+            columns.update(zip(first.logged, zip(*logged, strict=True), strict=True))
+        steps = [attempt.step for attempt in attempts]
+        times_us = [attempt.completed_us for attempt in attempts]
+        self._recorder.block(steps, times_us, tuple(columns), tuple(columns.values()))
+        return True
 
     def memory_values(self, device: torch.device | None, other_load: float | None) -> Row:
         """Memory of the process and of the device it trains on, and the cores that others use."""

@@ -168,6 +168,15 @@ class SketchTaker:
         is_bad = nonfinite and (self._has_scaler or self._num_bad_in_a_row <= BAD_IN_A_ROW)
         return (is_bad or held_back or self.soon) and self.interval.allows_extra(step)
 
+    def passes(self, step: int) -> bool:
+        """Whether a finite step on the host is certainly not to be sketched, so that `is_due` need not be asked."""
+        interval = self.interval
+        return (
+            step % interval.value != 0
+            and step != interval.due_step
+            and not (interval.is_overdue or self.soon or self._num_bad_in_a_row)
+        )
+
     def prepare(self, watched: WatchedOptimizer) -> None:
         """Allocates what an optimizer's devices need, so that nothing is allocated while it trains."""
         for device in {parameter.device for parameter in watched.parameters() if not self.rings.on_host(parameter)}:

@@ -21,6 +21,7 @@ from halfscope.instrument import clipping, forward, precision, scripting
 from halfscope.instrument import scaler as scaler_hooks
 from halfscope.instrument.adopt import calling_scaler
 from halfscope.instrument.attempt import Attempt, OptimizerAttempt, Point, ScalerAttempt, Value
+from halfscope.instrument.calm import CalmSteps
 from halfscope.instrument.closed import ClosedAttempts
 from halfscope.instrument.feeding import InputWatch
 from halfscope.instrument.origin import BackwardOrder
@@ -101,6 +102,7 @@ class Watcher:
         self._judge = guard.wrap("events", reporter.judge)
         self._judge_loss = guard.wrap("events", reporter.judge_loss)
         self._tell_first = guard.wrap("facts", reporter.first_attempt)
+        self._calm = CalmSteps(self, reader)
         self._closure_done = guard.wrap("gradients", self._after_closure)
 
     # ---- setting and removing hooks ------------------------------------------------------------
@@ -211,7 +213,7 @@ class Watcher:
         self.backward_seen = self._forward_counted = False
         if self.clock.phase is not OPEN:
             self.clock.begin()
-        elif not self.scalers:
+        elif not self.scalers and not self.attempt.is_blank:
             # Gradients go on growing after a clipping function was seen: what was read then is not the step's gradient.
             for part in self.attempt.optimizers:
                 if part.reading is not None and part.reading.point == "clip" and not part.num_calls:
@@ -222,6 +224,8 @@ class Watcher:
     def _before_step(
         self, watched: WatchedOptimizer, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        if self._calm.is_possible and not kwargs and len(args) == 1 and self._calm.begin(watched, optimizer):
+            return None
         if self.backward_seen:
             self.after_backward()
         if watched.num_unchecked and self.inside_scaler_step is not optimizer:
@@ -282,6 +286,8 @@ class Watcher:
     def _after_step(
         self, watched: WatchedOptimizer, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
+        if self._calm.is_possible and self._calm.end(watched, optimizer.param_groups):
+            return
         if self.backward_seen:
             self.after_backward()
         part = self.attempt.optimizers[watched.index]
@@ -456,8 +462,16 @@ class Watcher:
             self.order.settle()
         if not self._settled_in:
             self._settle_in(attempt)
+        if not self._calm.is_possible:
+            self._calm.settle(has_settled=self._settled_in and self.order.complete)
         if attempt.notable:
             self.judge_now(attempt)
+
+    def completed_calmly(self, attempt: Attempt) -> None:
+        """As `complete`, of what is left to do when an attempt has settled in and is calm."""
+        if self._pending_samples:
+            attempt.inferred_samples, self._pending_samples = self._pending_samples, 0
+        self._forward_counted = False
 
     def judge_now(self, attempt: Attempt) -> None:
         if self.rings.used or any(self._is_due(part) for part in self.attempt.optimizers):
@@ -498,5 +512,5 @@ class Watcher:
 
     def _new_attempt(self) -> Attempt:
         # Almost always one and none: a comprehension is a call, and this is every step's.
-        optimizers = [OptimizerAttempt() for _ in self.optimizers] if len(self.optimizers) > 1 else [OptimizerAttempt()]
+        optimizers = [OptimizerAttempt() for _ in self.optimizers] if len(self.optimizers) > 1 else None
         return Attempt(optimizers, [ScalerAttempt() for _ in self.scalers] if self.scalers else [])

@@ -25,7 +25,7 @@ from halfscope.record.errors import StreamBusyError
 from halfscope.record.journal import SEGMENT_BYTES, Gap, JournalWriter
 from halfscope.record.layout import StreamPlace, make_directory
 from halfscope.record.plain import bounded, text
-from halfscope.record.ring import MAX_POINTS_PER_RECORD, Ring, Row, to_points
+from halfscope.record.ring import MAX_POINTS_PER_RECORD, Block, Ring, Row, expanded, to_points
 from halfscope.record.sketches import LayerTable, SketchFrame
 from halfscope.wire.codec import encode
 from halfscope.wire.messages import Declare, End, Event, Facts, Layer, Layers, Series, Slices, Start, StreamInfo
@@ -170,6 +170,19 @@ class Recorder:
         else:  # no record is larger than the wire takes
             for at in range(0, len(values), MAX_POINTS_PER_RECORD):
                 self._ring.row((step, time_us, values[at : at + MAX_POINTS_PER_RECORD]))
+
+    def block(
+        self, steps: Sequence[int], times_us: Sequence[int], sids: tuple[int, ...], columns: Sequence[Sequence[float]]
+    ) -> None:
+        """Numbers of several steps, column by column; kept as they are.
+
+        Args:
+            steps: ascending, each once.
+            sids: each once, and few: with all steps no more than `MAX_POINTS_PER_RECORD` values.
+            columns: of each series, one value per step.
+        """
+        if not self._closed:
+            self._ring.block(Block(steps, times_us, sids, columns))
 
     def layers(self, layers: Sequence[Layer]) -> None:
         """Declares layers; each number (`lid`) once, before the first sketch of it."""
@@ -350,10 +363,11 @@ class Recorder:
             self._backlog.append(encode(record), num_sketches=len(record.lids) // 4)
         self.packing_ns += time.thread_time_ns() - began_ns
 
-    def _encode_rows(self, rows: list[Row]) -> None:
+    def _encode_rows(self, items: list[Row | Block]) -> None:
         try:
-            points = to_points(rows)
+            points = to_points(items)
         except (TypeError, ValueError, OverflowError):
+            rows = list(expanded(items))
             if len(rows) > 1:
                 for row in rows:  # one of them is bad: only that one is lost
                     self._encode_rows([row])

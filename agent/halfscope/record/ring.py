@@ -11,7 +11,7 @@ import sys
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any
 
 from halfscope.wire.messages import Column, Points
@@ -25,6 +25,28 @@ MAX_POINTS_PER_RECORD = 16_384
 
 Row = tuple[int, int, Sequence[tuple[int, float]]]
 """(step, time in microseconds, (series, value) pairs)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows of the same series, column by column: what most steps are told by."""
+
+    steps: Sequence[int]
+    """Ascending, each once."""
+    times_us: Sequence[int]
+    sids: tuple[int, ...]
+    """Each once."""
+    columns: Sequence[Sequence[float]]
+    """Of each series the values, one per step."""
+
+    @property
+    def num_points(self) -> int:
+        return len(self.steps) * len(self.sids)
+
+    def rows(self) -> Iterator[Row]:
+        """One by one."""
+        for step, time_us, values in zip(self.steps, self.times_us, zip(*self.columns, strict=True), strict=True):
+            yield step, time_us, tuple(zip(self.sids, values, strict=True))
 
 
 class Ring:
@@ -46,6 +68,14 @@ class Ring:
             self.num_dropped_rows += 1
             self.num_dropped_points += len(row[2])
 
+    def block(self, block: Block) -> None:
+        """Likewise of several steps; as if each item in the ring were as large."""
+        if len(self._items) * len(block.steps) < self._max_rows:
+            self.append(block)
+        else:
+            self.num_dropped_rows += len(block.steps)
+            self.num_dropped_points += block.num_points
+
     def take_dropped(self) -> tuple[int, int]:
         """(rows, points) dropped since the last call."""
         dropped = self.num_dropped_rows, self.num_dropped_points
@@ -54,34 +84,40 @@ class Ring:
         return dropped
 
     def drain(self) -> Iterator[Any]:
-        """What has been appended until now: runs of rows as lists, everything else one by one."""
-        rows: list[Row] = []
-        num_points = 0
+        """What has been appended until now: runs of rows and blocks as lists, everything else one by one."""
+        rows: list[Row | Block] = []
+        num_rows = num_points = 0
         for _ in range(len(self._items)):
             item = self._items.popleft()
-            is_row = isinstance(item, tuple)
+            is_row = isinstance(item, tuple | Block)
             if is_row:
                 rows.append(item)
-                num_points += len(item[2])
-                if len(rows) < MAX_ROWS_PER_RECORD and num_points < MAX_POINTS_PER_RECORD:
+                num_rows += 1 if isinstance(item, tuple) else len(item.steps)
+                num_points += len(item[2]) if isinstance(item, tuple) else item.num_points
+                if num_rows < MAX_ROWS_PER_RECORD and num_points < MAX_POINTS_PER_RECORD:
                     continue
             if rows:
                 yield rows
-                rows, num_points = [], 0
+                rows, num_rows, num_points = [], 0, 0
             if not is_row:
                 yield item
         if rows:
             yield rows
 
 
-def to_points(rows: Iterable[Row]) -> Points:
-    """Rows as columns, ascending by step. Rows of one step become one row where no series would stand twice in it.
+def to_points(rows: Iterable[Row | Block]) -> Points:
+    """Rows and blocks as columns, ascending by step. Rows of one step become one row where no series would stand twice
+    in it.
 
     Raises:
         TypeError, ValueError, OverflowError: a step or value that is no number, or a step beyond 64 bits.
     """
     table = _Table()
-    for step, time_us, values in _ascending(rows):
+    for item in _ascending(rows):
+        if isinstance(item, Block):
+            table.add_block(item)
+            continue
+        step, time_us, values = item
         sids, numbers = zip(*values, strict=True) if values else ((), ())
         if table.is_repeating(sids):  # a series twice in one row: each value on its own
             for sid, number in values:
@@ -123,6 +159,16 @@ class _Table:
         group[0].append(len(self._steps) - 1)
         group[1].append(numbers)
 
+    def add_block(self, block: Block) -> None:
+        """Of steps behind all that are here."""
+        start = len(self._steps)
+        self._steps += block.steps
+        self._times_us += block.times_us
+        self._taken = frozenset(block.sids)
+        rows, numbers = self._groups.setdefault(block.sids, ([], []))
+        rows += range(start, len(self._steps))
+        numbers += zip(*block.columns, strict=True)
+
     def points(self) -> Points:
         columns: dict[int, tuple[list[int], tuple[float, ...]]] = {}
         for sids, (rows, numbers) in self._groups.items():
@@ -151,11 +197,28 @@ def _row_number(pair: tuple[int, float]) -> int:
     return pair[0]
 
 
-def _ascending(rows: Iterable[Row]) -> Sequence[Row]:
-    rows = list(rows)
-    if any(later[0] < earlier[0] for earlier, later in pairwise(rows)):
-        rows.sort(key=_step)  # stable: rows of one step stay in the order they came
-    return rows
+def _ascending(items: Iterable[Row | Block]) -> Sequence[Row | Block]:
+    """In the order of steps; blocks as they are where each begins behind all before it."""
+    items = list(items)
+    last: int | None = None
+    for item in items:
+        is_block = isinstance(item, Block)
+        first = item.steps[0] if isinstance(item, Block) else item[0]
+        if last is not None and (first < last or (is_block and first == last)):
+            rows = list(expanded(items))
+            rows.sort(key=_step)  # stable: rows of one step stay in the order they came
+            return rows
+        last = item.steps[-1] if isinstance(item, Block) else first
+    return items
+
+
+def expanded(items: Iterable[Row | Block]) -> Iterator[Row]:
+    """Row by row."""
+    for item in items:
+        if isinstance(item, Block):
+            yield from item.rows()
+        else:
+            yield item
 
 
 def _step(row: Row) -> int:
