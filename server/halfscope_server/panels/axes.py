@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 
 LIVE_STATES = ("live", "waiting", "lost")
 MAX_SCALE_TICKS = 7
+FEW_STEPS = 6
 _TINY = np.finfo(np.float64).tiny
 _HUGE = 1e307
 
@@ -57,13 +58,19 @@ def x_axis(view: RunView, window: Window, span: Span) -> dict[str, Any]:
     """Layout of the x axis: as asked for, or the whole run with room to grow while it is live."""
     live = view.row.state in LIVE_STATES and window.follows
     if window.x == "time":
-        return {"type": "date", "range": _time_range(view, window, live), "title": {"text": "time"}, "tickformat": None}
+        ends = _time_range(view, window, live)
+        return {"type": "date", "range": ends, "title": {"text": "time"}, "tickformat": None, "dtick": None}
     first = span.first_step if window.first is None else window.first
     if window.last is not None:
         last: float = window.last
     else:
         last = grown(span.last_step, span.first_step) if live else span.last_step
-    return {"type": "linear", "range": _wide(first, last), "title": {"text": "step"}, "tickformat": ",d"}
+    return {"type": "linear", "range": _step_range(first, last), "title": {"text": "step"}, **step_ticks(first, last)}
+
+
+def step_ticks(first: float, last: float) -> dict[str, Any]:
+    """Ticks at whole steps: of a few, Plotly would put some between them, all with the same number."""
+    return {"tickformat": ",d", "dtick": 1 if last - first < FEW_STEPS else None}
 
 
 def x_values(window: Window, step: NDArray[np.int64], time_us: NDArray[np.int64]) -> NDArray[Any]:
@@ -80,6 +87,11 @@ def _time_range(view: RunView, window: Window, live: bool) -> list[float]:
     last = float(last_us if window.last is None else window.last)
     offset_ms = window.utc_offset_min * 60_000.0
     return _wide(first / 1000 + offset_ms, last / 1000 + offset_ms)
+
+
+def _step_range(first: float, last: float) -> list[float]:
+    """Of one step the column that stands for it, and room for a point."""
+    return [first, last] if last > first else [first - 0.25, first + 1]
 
 
 def _wide(first: float, last: float) -> list[float]:

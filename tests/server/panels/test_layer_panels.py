@@ -125,12 +125,14 @@ def test_a_run_without_a_scaler_says_at_what_scale_it_is_read(lite: Store, write
 
 
 def test_one_frame_is_a_chart(lite: Store, write_run: WriteRun) -> None:
-    """One column, as wide as the sampling interval."""
+    """One column, as wide as the sampling interval, on an axis that is filled by it and counts whole steps."""
     write(write_run, {0: {"a.w": spread(0)}})
     view = newest(lite)
     for panel_id in IDS[1:3]:
-        heat = fill_of(view, panel_id)["data"][HEAT]
-        assert unpacked(heat["x"]).tolist() == [0, 10]
+        fill = fill_of(view, panel_id, first=0, last=0)
+        assert unpacked(fill["data"][HEAT]["x"]).tolist() == [0, 10]
+        axis = fill["layout"]["xaxis"]
+        assert (axis["range"], axis["dtick"]) == ([-0.25, 1], 1)
     assert fill_of(view, "histogram")["headline"].startswith("step 0 · ")
     assert not any(fill_of(view, panel_id)["empty"] for panel_id in IDS[1:])
 

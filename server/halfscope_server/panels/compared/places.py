@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from halfscope_server.compare.align import Axis, NoAxis, axis
 from halfscope_server.compare.comparison import Comparison
 from halfscope_server.compare.types import Alignment
+from halfscope_server.panels import axes
 from halfscope_server.query.view import RunView
 from halfscope_server.query.window import Span, Window, grown
 
@@ -90,9 +91,10 @@ def x_axis(comparison: Comparison, window: Window, ends: Ends) -> dict[str, Any]
         # A picture whose axis moved with every tick could not be read.
         place = 1.0 if comparison.options.align in ("attempts", "applied") else _round(last - first) / LIVE_PLACES
         last = first + grown(math.ceil((last - first) / place)) * place
+    ticks = axes.step_ticks(first, last) if comparison.options.align in ("attempts", "applied") else {}
     if last <= first:
         first, last = first - 0.5, first + 0.5
-    return {"type": "linear", "range": [first, last], "title": {"text": TITLES[comparison.options.align]}}
+    return {"type": "linear", "range": [first, last], "title": {"text": TITLES[comparison.options.align]}, **ticks}
 
 
 def _round(length: float) -> float:
