@@ -104,7 +104,8 @@ def resolve(
     run_id: str | None = None,
     directory: str | os.PathLike[str] | None = None,
 ) -> AgentConfig:
-    """Arguments of `watch` over environment variables over defaults.
+    """Arguments of `watch` over environment variables over defaults. Which rank this is, and of which attempt, is found
+    elsewhere (instrument/ranks.py).
 
     Args:
         project: HALFSCOPE_PROJECT, else `default`.
@@ -133,7 +134,6 @@ def resolve(
     if precision is not None and precision not in PRECISIONS:
         raise ValueError(f"precision is {precision!r}; expected one of {', '.join(PRECISIONS)}, or None to find out")
     base = Path(directory) if directory is not None else journal_directory()
-    rank, world_size = whole("RANK", 0), max(1, whole("WORLD_SIZE", 1))
     return AgentConfig(
         mode=cast(Mode, chosen_mode),
         project=_text("project", project or env.get("HALFSCOPE_PROJECT") or "default"),
@@ -142,9 +142,6 @@ def resolve(
         stream=secrets.token_hex(8),
         directory=base,
         server=server or env.get("HALFSCOPE_SERVER") or None,
-        rank=rank,
-        world_size=world_size,
-        attempt=_attempt(base, run, world_size),
         is_resumed=resume is not None,
         start_step=_count("start_step", start_step, least=0, most=MAX_START_STEP),
         every=None if every is None else _count("every", every, least=1),
@@ -183,17 +180,6 @@ def _resumed(given: Any, run_id: str | None) -> str | None:
     if run_id is not None and run_id != named:
         raise ValueError(f"resume is {named} and run_id is {run_id}; give one of them, or the same")
     return named
-
-
-def _attempt(directory: Path, run_id: str, world_size: int) -> int:
-    """Which start of this run this is: torchrun's restart count, else how many streams of it this machine has."""
-    restarts = whole("TORCHELASTIC_RESTART_COUNT", 0)
-    if restarts or world_size > 1:
-        return restarts
-    try:
-        return sum(1 for entry in os.scandir(directory / run_id) if entry.is_dir())
-    except OSError:
-        return 0
 
 
 def whole(variable: str, default: int) -> int:

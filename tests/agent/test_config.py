@@ -42,22 +42,6 @@ def test_run_ids_sort_by_time_and_differ() -> None:
     assert len({config.new_run_id(5) for _ in range(100)}) == 100
 
 
-def test_ranks_come_from_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torchrun's variables; its restart count is the attempt."""
-    monkeypatch.setenv("RANK", "3")
-    monkeypatch.setenv("WORLD_SIZE", "8")
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
-    found = config.resolve()
-    assert (found.rank, found.world_size, found.attempt) == (3, 8, 2)
-
-
-def test_a_run_that_is_continued_is_the_next_attempt(tmp_path: Path) -> None:
-    """One stream of it is here: this is the second start."""
-    run_id = config.new_run_id()
-    (tmp_path / "journals" / run_id / "00ff").mkdir(parents=True)
-    assert config.resolve(run_id=run_id).attempt == 1
-
-
 def test_the_interval_of_sketches_is_by_the_device_unless_told(tmp_path: Path) -> None:
     """None travels on as it is: only the gradients say where they live."""
     assert config.resolve(directory=tmp_path).every is None

@@ -176,8 +176,9 @@ def _check_initialised(name: str, optimizer: torch.optim.Optimizer) -> None:
 def _placed(settings: AgentConfig, *, is_named: bool) -> AgentConfig:
     """With this process's place among several, and the run that they share."""
     place = ranks.find()
-    if place.world_size == 1 and settings.world_size == 1:
-        return settings
+    if place.world_size == 1:
+        attempt = place.attempt or ranks.num_starts(settings.directory, settings.run_id)
+        return dataclasses.replace(settings, attempt=attempt)
     shared = None if is_named else ranks.shared_run_id(place, settings.directory)
     run_id = shared or settings.run_id
     return dataclasses.replace(

@@ -12,8 +12,6 @@ import gc
 import hashlib
 import logging
 import os
-import secrets
-import socket
 import sys
 import threading
 from collections.abc import Iterable
@@ -25,7 +23,7 @@ import torch
 
 from halfscope import config
 from halfscope.config import whole
-from halfscope.record.layout import make_directory
+from halfscope.record import jobs
 
 log = logging.getLogger("halfscope")
 
@@ -69,6 +67,14 @@ def find() -> Place:
         attempt=whole("TORCHELASTIC_RESTART_COUNT", 0),
         source=source,
     )
+
+
+def num_starts(directory: Path, run_id: str) -> int:
+    """How often a run of one process was started before: how many streams of it this machine has."""
+    try:
+        return sum(1 for entry in os.scandir(directory / run_id) if entry.is_dir())
+    except OSError:
+        return 0
 
 
 def is_joined() -> bool:
@@ -144,42 +150,20 @@ def _from_agent(directory: Path, number: int) -> str | None:
     """Ranks on one node have a launching process in common: whoever comes first leaves the id in a file."""
     if "TORCHELASTIC_RUN_ID" not in os.environ or whole("GROUP_WORLD_SIZE", 0) != 1:
         return None
-    agent = _agent()
-    return None if agent is None else _left_in_file(directory / f".job-{agent}-{number}")
+    launcher = _launcher()
+    found = None if launcher is None else jobs.left_id(directory, launcher, number, config.new_run_id())
+    return None if found is None else _checked(found)
 
 
-def _agent() -> str | None:
-    """Of torchrun's agent: a name that no other process has had or will have."""
+def _launcher() -> jobs.Launcher | None:
+    """torchrun's agent."""
     pid = os.getppid()
     with contextlib.suppress(OSError):
         # A shell or a script between it and this process has the agent's variables, the agent itself has not.
         while b"\0TORCHELASTIC_RUN_ID=" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
-            pid = int(_stat(pid)[1])
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        started = _stat(pid)[19]
-        space = os.stat(f"/proc/{pid}/ns/pid").st_ino  # containers count processes from 1
-        return hashlib.blake2b(f"{socket.gethostname()} {boot} {space} {pid} {started}".encode()).hexdigest()[:24]
+            pid = int(jobs.stat(pid)[1])
+        return jobs.launcher_of(pid)
     return None
-
-
-def _stat(pid: int) -> list[str]:
-    """Fields of a process from its state on."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-
-
-def _left_in_file(path: Path) -> str | None:
-    own = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    try:
-        make_directory(path.parent)
-        own.write_text(config.new_run_id())
-        with contextlib.suppress(FileExistsError):
-            os.link(own, path)  # with all that is in it, or not at all
-        return _checked(path.read_text())
-    except OSError:
-        return None
-    finally:
-        with contextlib.suppress(OSError):
-            own.unlink()
 
 
 def _from_store(number: int) -> str | None:

@@ -20,6 +20,7 @@ from traceback import format_exception
 from types import FrameType, TracebackType
 from typing import NoReturn
 
+from halfscope.record.jobs import remove_ended
 from halfscope.record.layout import StreamPlace, make_directory, try_lock, write_atomically
 from halfscope.send.cleanup import KEEP_S, remove_shipped
 from halfscope.send.endpoint import resolve
@@ -61,6 +62,7 @@ def main() -> int:
         finally:
             os.close(lock)
             lock = None
+        remove_ended(parsed.directory)
         # A training that began while we made up our mind saw us running and counts on us.
         if not _has_work(parsed.directory, parsed.server):
             return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import halfscope
 import pytest
 import torch
 import torch.distributed as dist
@@ -14,6 +15,7 @@ from halfscope.instrument.ranks import Place
 
 from tests.helpers.distributed import started, train, under_torchrun
 from tests.helpers.preloaded import Preloaded
+from tests.helpers.recorded import read_journal
 
 TRAINING = """
 def training(num_steps=2):
@@ -74,6 +76,21 @@ def test_a_restart_by_the_agent_is_the_next_attempt_of_the_same_run(
     assert ids[0] == ids[1]
     assert len(set(ids[0])) == 2
     assert all(config.is_run_id(str(one)) for one in ids[0])
+
+
+def test_a_run_that_is_continued_is_the_next_attempt(tmp_path: Path) -> None:
+    """One stream of it is here: this is the second start."""
+    run_id = config.new_run_id()
+    assert ranks.num_starts(tmp_path, run_id) == 0
+    (tmp_path / run_id / "00ff").mkdir(parents=True)
+    assert ranks.num_starts(tmp_path, run_id) == 1
+    model = torch.nn.Linear(2, 1)
+    run = halfscope.watch(
+        model, torch.optim.SGD(model.parameters(), 0.1), run_id=run_id, mode="offline", directory=tmp_path
+    )
+    run.finish()
+    (recorded,) = [one for one in read_journal(tmp_path) if one.start is not None]
+    assert (recorded.info.attempt, recorded.info.rank, recorded.info.world_size) == (1, 0, 1)
 
 
 @pytest.mark.parametrize("alone", [0, 1])
@@ -137,25 +154,6 @@ def test_a_job_of_slurm_has_an_id_that_all_its_nodes_come_to(monkeypatch: pytest
     monkeypatch.setenv("SLURM_STEP_ID", "1")
     assert ids(1)[0] not in first
     ranks._count_anew()
-
-
-def test_who_comes_first_leaves_the_id_and_nobody_sees_half_of_it(tmp_path: Path) -> None:
-    """Many at once read one and the same id; none finds an empty file."""
-    found: list[str | None] = []
-    gate = threading.Barrier(16)
-
-    def come() -> None:
-        gate.wait()
-        found.append(ranks._left_in_file(tmp_path / "journals" / ".job-x-0"))
-
-    threads = [threading.Thread(target=come) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 16
-    assert len(set(found)) == 1
-    assert config.is_run_id(str(found[0]))
 
 
 def test_a_store_that_is_gone_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:

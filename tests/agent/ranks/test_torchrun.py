@@ -238,5 +238,6 @@ def test_four_ranks_that_start_at_once_are_one_run_with_one_sender(
     assert [(one.info.rank, one.info.local_rank, one.info.world_size) for one in job.recorded] == [
         (rank, rank, 4) for rank in range(4)
     ]
+    _wait_until("what it left for its ranks is gone", lambda: not list(job.journals.glob(".job-*")), log)
     _wait_until("it is stored", lambda: {run.run_id for run in store.list_runs()} == {*before, run_id}, log)
     assert log.read_text(errors="replace").count("halfscope: ") == 1
