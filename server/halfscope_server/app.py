@@ -101,6 +101,7 @@ def opened(settings: Settings) -> Iterator[Services]:
             views=views,
             comparisons=comparisons,
             ranks=ranks,
+            judges=judges,
             hub=hub,
             writer=writer,
             alerts=alerts,

@@ -69,6 +69,7 @@ class _Parts(Collector):
         services = self._services
         yield from _each("ingest", services.writer.metrics(), gauges=("queue_frames", "queue_bytes"))
         yield from _each("alerts", services.alerts.metrics(), gauges=("queue_bytes", "runs", "is_evaluating"))
+        yield from _each("ranks", services.judges.metrics(), gauges=())
         counts = services.store.alerts.count_episodes()
         yield _gauge("halfscope_alerts_firing", "Alerts that fire now", (), [((), counts.firing)])
         delivery = services.delivery

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from halfscope_server.alerts.service import AlertService
     from halfscope_server.ingest.writer import Writer
     from halfscope_server.live import Hub
+    from halfscope_server.ranks.service import RankService
     from halfscope_server.store.store import Store
 
 
@@ -41,6 +42,7 @@ class Services:
     """Likewise of runs beside each other."""
     ranks: Ranks
     """Likewise of what is said of a run's ranks."""
+    judges: RankService
     hub: Hub
     writer: Writer
     alerts: AlertService

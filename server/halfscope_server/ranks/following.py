@@ -17,7 +17,7 @@ import numpy as np
 from halfscope_server.ranks.communication import bucket_errors
 from halfscope_server.ranks.facts import FACTS, STEP_COUNT, stage_of
 from halfscope_server.ranks.findings import Finding
-from halfscope_server.ranks.judge import Judge, Window
+from halfscope_server.ranks.judge import Judge, Window, fewer
 from halfscope_server.ranks.judgement import Judgement
 from halfscope_server.ranks.reading import PER_STEP, RankPoints, newest_streams, read
 from halfscope_server.ranks.straggling import BLOCK, Block
@@ -301,6 +301,7 @@ class Followed:
             num_steps=max(counts) + 1,
             first=first,
             last=first,
+            stretches=() if first is None else ((first.first_step, max(counts) - 1),),
         )
 
     # ---- saved -----------------------------------------------------------------------------------
@@ -367,6 +368,7 @@ def _over_attempts(found: Sequence[Agreement]) -> Agreement:
         num_steps=sum(one.num_steps for one in found),
         first=first,
         last=last_parting,
+        stretches=tuple(fewer([stretch for one in found for stretch in one.stretches])),
     )
 
 

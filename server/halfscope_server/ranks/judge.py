@@ -24,6 +24,8 @@ from halfscope_server.ranks.reading import RankPoints
 from halfscope_server.ranks.straggling import BLOCK, Block, Slow, slowest
 from halfscope_server.ranks.types import Agreement, Parting
 
+MAX_STRETCHES = 64
+"""Of partings that are kept: more than a bar on a page can show apart."""
 NUM_AGREED = 50
 """Steps in which ranks must agree again until what parts them is over; a flag that flickers is one finding."""
 LEAST_ERROR = 1e-3
@@ -75,6 +77,17 @@ class FactState:
     first: Parting | None = None
     last: Parting | None = None
     """`last_step` is the last step in which they differed."""
+    stretches: list[tuple[int, int]] = field(default_factory=list)
+    """First and last step of each parting."""
+
+    def differ(self, step: int, *, anew: bool) -> None:
+        """Note that ranks differed at a step, in the last parting or in one that begins with it."""
+        if anew:
+            self.stretches.append((step, step))
+        else:
+            self.stretches[-1] = (self.stretches[-1][0], step)
+        if len(self.stretches) > MAX_STRETCHES:
+            self.stretches = fewer(self.stretches)
 
     def agreement(self) -> Agreement:
         last = self.last
@@ -88,6 +101,7 @@ class FactState:
             num_steps=self.num_steps,
             first=first,
             last=last,
+            stretches=tuple(self.stretches),
         )
 
 
@@ -164,7 +178,9 @@ class Judge:
                 state.last = self._parting(fact, ranks, stage, table[:, at], known[:, at], step)
                 state.first = state.first or state.last
                 found.append(of_parting(state.last))
+                state.differ(step, anew=True)
             else:
+                state.differ(step, anew=False)
                 state.last = replace(state.last, last_step=step)
                 if state.first is not None and _is_same(state.first, state.last):
                     state.first = state.last
@@ -329,6 +345,21 @@ def _is_same(one: Parting, other: Parting) -> bool:
     return (one.attempt, one.first_step) == (other.attempt, other.first_step)
 
 
+def fewer(stretches: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Stretches of steps, ascending and at most `MAX_STRETCHES`: those that overlap as one, then those that are nearest
+    to each other."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(stretches):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    while len(joined) > MAX_STRETCHES:
+        at = min(range(len(joined) - 1), key=lambda place: joined[place + 1][0] - joined[place][1])
+        joined[at : at + 2] = [(joined[at][0], joined[at + 1][1])]
+    return joined
+
+
 def _merged(found: Iterable[Agreement]) -> Agreement:
     """Of several series of one fact: the first and the last parting of any."""
     every = list(found)
@@ -341,4 +372,5 @@ def _merged(found: Iterable[Agreement]) -> Agreement:
         num_steps=max(one.num_steps for one in every),
         first=min(firsts, key=lambda one: one.first_step, default=None),
         last=max(lasts, key=lambda one: (one.last_step is None, one.first_step), default=None),
+        stretches=tuple(fewer([stretch for one in every for stretch in one.stretches])),
     )

@@ -68,6 +68,8 @@ class Agreement:
     """Steps that all ranks have passed and that were compared."""
     first: Parting | None
     last: Parting | None
+    stretches: tuple[tuple[int, int], ...]
+    """First and last step of each parting, ascending: at most 64, those nearest to each other taken together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

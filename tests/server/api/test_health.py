@@ -69,6 +69,8 @@ def test_metrics_say_what_the_pages_say(client: TestClient, run_id: str) -> None
     assert found["halfscope_alerts_errors_total"] == 0
     assert found["halfscope_alerts_firing"] == 0
     assert found["halfscope_notifications_sent_total"] == 0
+    assert found["halfscope_ranks_errors_total"] == found["halfscope_ranks_found_total"] == 0
+    assert {"halfscope_ranks_rounds_total", "halfscope_ranks_judge_seconds_total"} <= found.keys()
 
 
 def test_number_of_time_series_is_bounded(

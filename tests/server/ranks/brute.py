@@ -47,3 +47,17 @@ def partings(history: History, words: Mapping[str, str]) -> list[Told]:
                 found.append((fact, step, tuple(apart), tuple(apart.values()), most))
             agreed = 0
     return sorted(found, key=lambda one: (one[1], one[0]))
+
+
+def stretches(history: History, words: Mapping[str, str]) -> dict[str, list[tuple[int, int]]]:
+    """First and last step of each of them, by fact."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    begun = {(fact, step) for fact, step, *_ in partings(history, words)}
+    for series, fact in words.items():
+        for step in range(max(len(rank[series]) for rank in history.values())):
+            told = [values[series][step] for values in history.values() if step < len(values[series])]
+            if all(same(value, told[0]) for value in told):
+                continue
+            own = found.setdefault(fact, [])
+            own.append((step, step) if (fact, step) in begun else (own.pop()[0], step))
+    return found

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from halfscope_server.ranks import judge as judging
 from halfscope_server.ranks.findings import Finding
 from halfscope_server.ranks.following import Followed
 from halfscope_server.store.store import Store
@@ -109,6 +110,32 @@ def test_findings_are_those_of_the_brute_judge_in_any_order_of_arrival(
         for fact, step, ranks, values, most in brute.partings(history, WORDS)
     ]
     assert sorted(map(told, found)) == sorted(right)
+    agreement = {one.fact: list(one.stretches) for one in followed.judgement().agreement}
+    assert {fact: own for fact, own in agreement.items() if own and fact in WORDS.values()} == brute.stretches(
+        history, WORDS
+    )
+
+
+@given(
+    stretches=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 50)).map(lambda p: (p[0], p[0] + p[1]))),
+    limit=st.integers(1, 10),
+)
+@settings(max_examples=50, deadline=None)
+def test_of_many_partings_the_nearest_are_taken_together(stretches: list[tuple[int, int]], limit: int) -> None:
+    """Nothing that was apart is left out, and no gap is closed while a narrower one is open."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judging, "MAX_STRETCHES", limit)
+        found = judging.fewer(stretches)
+    covered = {step for first, last in found for step in range(first, last + 1)}
+    meant = {step for first, last in stretches for step in range(first, last + 1)}
+    assert meant <= covered
+    assert len(found) <= limit
+    assert all(one[1] < other[0] for one, other in itertools.pairwise(found))
+    filled = [
+        len(list(run)) for is_new, run in itertools.groupby(sorted(covered), key=lambda s: s not in meant) if is_new
+    ]
+    left = [other[0] - one[1] - 1 for one, other in itertools.pairwise(found)]
+    assert max(filled, default=0) <= min(left, default=10_000)
 
 
 def test_nothing_is_judged_before_the_last_rank_has_passed(lite: Store, ranks_of: Callable[..., Any]) -> None:

@@ -968,6 +968,11 @@ export interface components {
              * @enum {string}
              */
             outcome: "agree" | "parted" | "unknown";
+            /** Stretches */
+            stretches: [
+                number,
+                number
+            ][];
         };
         /**
          * AlertBand
@@ -1118,7 +1123,7 @@ export interface components {
             value: number | ("NaN" | "Infinity" | "-Infinity") | null;
             /**
              * Value Text
-             * @description As shown: `4.1%`, `2⁻³`.
+             * @description As shown: `4.1%`, `2⁻³`; empty where the rule only asks whether something is so.
              */
             value_text: string;
             /** Worst */
@@ -1151,7 +1156,10 @@ export interface components {
             summary: string;
             /** Took Ms */
             took_ms: number;
-            /** Value Unit */
+            /**
+             * Value Unit
+             * @description `flag`: the numbers only say whether something is so.
+             */
             value_unit: string;
         };
         /** BacktestBody */
@@ -1890,6 +1898,12 @@ export interface components {
         LayerTree: {
             /** Classes */
             classes: components["schemas"]["StripClass"][];
+            /**
+             * Default Gradient
+             * @description How the window chart shows it where that is left to the run: as FP16 sees it where it computes in FP16.
+             * @enum {string}
+             */
+            default_gradient: "seen" | "true";
             /**
              * Default Layer
              * @description The leaf with the worst underflow; what the window chart shows where no layer is chosen.

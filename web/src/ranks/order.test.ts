@@ -51,18 +51,25 @@ describe("parted", () => {
   const parting = { fact: "loss scale", attempt: 0, ranks: [1], values: [1], expected: 2 };
   const whole = { fact: "loss scale", outcome: "parted" as const, num_steps: 100 };
 
-  it("lays a parting over the steps that it lasted, to the end where it lasts still", () => {
+  it("lays each parting over the steps that it lasted, the last to the end where it lasts still", () => {
     const first = { ...parting, first_step: 25, last_step: 49 };
     const last = { ...parting, first_step: 75, last_step: null };
-    expect(parted({ ...whole, first, last }, 99)).toEqual([
+    const stretches: [number, number][] = [
+      [25, 49],
+      [60, 64],
+      [75, 80],
+    ];
+    expect(parted({ ...whole, first, last, stretches }, 99)).toEqual([
       { from: 0.25, width: 0.25 },
+      { from: 0.6, width: 0.05 },
       { from: 0.75, width: 0.25 },
     ]);
   });
 
-  it("draws one that is both first and last once, and one of a single step so that it is seen", () => {
+  it("draws one of a single step so that it is seen, and nothing where ranks agree", () => {
     const only = { ...parting, first_step: 500_000, last_step: 500_000 };
-    expect(parted({ ...whole, first: only, last: only }, 999_999)).toEqual([{ from: 0.5, width: 0.006 }]);
-    expect(parted({ ...whole, first: null, last: null }, 10)).toEqual([]);
+    const stretches: [number, number][] = [[500_000, 500_000]];
+    expect(parted({ ...whole, first: only, last: only, stretches }, 999_999)).toEqual([{ from: 0.5, width: 0.006 }]);
+    expect(parted({ ...whole, first: null, last: null, stretches: [] }, 10)).toEqual([]);
   });
 });

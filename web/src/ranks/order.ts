@@ -53,13 +53,11 @@ export interface Stretch {
   width: number;
 }
 
-export function parted({ first, last }: RankAgreement, lastStep: number): Stretch[] {
+export function parted({ last, stretches }: RankAgreement, lastStep: number): Stretch[] {
   const steps = Math.max(1, lastStep + 1);
-  const found = [first, last].filter((parting) => parting != null);
-  return found
-    .filter((parting, at) => at === 0 || parting.first_step !== found[0]?.first_step)
-    .map(({ first_step, last_step }) => {
-      const width = Math.max(LEAST_SHARE, ((last_step ?? lastStep) - first_step + 1) / steps);
-      return { from: Math.min(first_step / steps, 1 - LEAST_SHARE), width: Math.min(width, 1) };
-    });
+  return stretches.map(([firstStep = 0, to = firstStep], at) => {
+    const isOpen = at === stretches.length - 1 && last != null && last.last_step == null;
+    const width = Math.max(LEAST_SHARE, ((isOpen ? lastStep : to) - firstStep + 1) / steps);
+    return { from: Math.min(firstStep / steps, 1 - LEAST_SHARE), width: Math.min(width, 1) };
+  });
 }
