@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ddp test setup setup-demo serve bench bench-ranks soak calibrate lint format web screenshots clean
+.PHONY: help demo demo-ddp test setup setup-demo serve bench bench-ranks soak fuzz calibrate lint format web screenshots clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -32,9 +32,15 @@ bench: setup ## Measure speed against baselines in the same run; prints "name va
 bench-ranks: setup ## Measure one server under a job of 1,024 ranks on 128 nodes
 	@$(BIN)/python -m tests.bench --only 'ranks.*' $(ARGS)
 
-soak: setup ## The long forms: a server away for a minute under load; the demo's healthy runs from end to end
+soak: setup ## The long forms: a server away under load, 500 kills of each process, the demo's healthy runs to their end
 	@HALFSCOPE_TEST_OUTAGE_S=60 $(BIN)/python -m pytest -q tests/server/test_transport_end_to_end.py -k stopped_for_a_while
 	@HALFSCOPE_TEST_DEMO=1 $(BIN)/python -m pytest -q tests/agent/demo/test_train.py -k calm_from_end_to_end
+	@HALFSCOPE_TEST_KILLS=500 $(BIN)/python -m pytest -q tests/server/test_killed.py
+	@HALFSCOPE_TEST_MODEL_EXAMPLES=500 $(BIN)/python -m pytest -q -o timeout=0 tests/server/test_nothing_lost.py
+	@HALFSCOPE_TEST_LONG=1 $(BIN)/python -m pytest -q tests/agent/test_surroundings.py
+
+fuzz: setup ## Look for ways to lose, double or misread records, each time others; prints "name value unit" lines
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 calibrate: setup ## Compare some two hundred real trainings: false alarms among healthy ones, and what is found of bad ones
 	@$(BIN)/python -m tests.calibrate $(ARGS)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.helpers.chaos import WAYS, ChaosProxy
 from tests.helpers.killing import MODULES, PROMISED_US, Scene, kill_at_random, losses, wait_until
+from tests.helpers.numbers_writer import MAX_STEPS
 from tests.helpers.ports import free_port
 from tests.helpers.preloaded import Preloaded
 
@@ -64,7 +65,7 @@ def test_a_bad_network_and_two_servers_that_are_killed_cost_nothing(
         for port in ports:
             scene.start_server(port)
         scene.start_sender()
-        writers = [scene.start_writer(50 * NUM_KILLS) for _ in range(3)]
+        writers = [scene.start_writer(min(50 * NUM_KILLS, MAX_STEPS - 1)) for _ in range(3)]
         for _ in range(NUM_KILLS // 5):
             time.sleep(chance.uniform(0.2, 0.6))  # the moment of death, not a wait for something
             port = chance.choice(ports)
