@@ -323,6 +323,8 @@ class LayerTree(Model):
     last_step: int | None
     default_layer: str
     """The leaf with the worst underflow; what the window chart shows where no layer is chosen."""
+    default_gradient: Literal["seen", "true"]
+    """How the window chart shows it where that is left to the run: as FP16 sees it where it computes in FP16."""
     precision_note: str = ""
     """Which of the underflow numbers this run's is: measured or predicted, and at what scale."""
     empty: str = ""

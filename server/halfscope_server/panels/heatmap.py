@@ -40,7 +40,7 @@ Bools = NDArray[np.bool_]
 MOST_COLUMNS = 400
 NAME_CHARS, NARROW_NAME_CHARS = 30, 18
 MOST_LABELS, MOST_LARGE_LABELS = 44, 30
-"""Rows that can carry a label each; of more, the tree beside the chart names them, and hovering."""
+"""Rows that can carry a label each; of more, every second, third ... one has one."""
 NORM_ENDS = (-10.0, 4.0)
 """Of the fixed scale, as powers of ten."""
 DIVERGING = [[0.0, "#8c510a"], [0.2, "#f6e8c3"], [0.45, "#80cdc1"], [1.0, "#003c30"]]
@@ -181,12 +181,12 @@ def _nothing() -> list[dict[str, Any]]:
 def _rows_axis(values: NodeValues, window: Window) -> dict[str, Any]:
     num_rows = len(values.nodes)
     num_chars = NAME_CHARS if window.width_px >= ROOMY_PX else NARROW_NAME_CHARS
+    stride = -(-num_rows // MOST_LABELS) or 1
     return {
         "range": [num_rows - 0.5, -0.5],
         "tickmode": "array",
-        "tickvals": list(range(num_rows)),
-        "ticktext": [escape(shortened(node.name or node.label, num_chars)) for node in values.nodes],
-        "showticklabels": num_rows <= MOST_LABELS,
+        "tickvals": list(range(0, num_rows, stride)),
+        "ticktext": [escape(shortened(node.name or node.label, num_chars)) for node in values.nodes[::stride]],
         "tickfont": {"size": 11 if num_rows <= MOST_LARGE_LABELS else 8},
     }
 

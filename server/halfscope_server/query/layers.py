@@ -7,7 +7,7 @@ plotly. Invariant: the worst of a node is a value that one of its frames has, at
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +82,7 @@ class LayerTree:
     first_step: int | None
     last_step: int | None
     default_layer: str
+    default_gradient: Literal["seen", "true"]
     precision_note: str
     empty: str
 
@@ -107,6 +108,7 @@ def _layer_tree(view: RunView, window: Window) -> LayerTree:
         first_step=span.first_step if span else None,
         last_step=span.last_step if span else None,
         default_layer=default_layer(view),
+        default_gradient="seen" if underflow is not None and underflow.is_measured else "true",
         precision_note=f"Underflow is {underflow.note}." if underflow else "",
         empty="" if nodes else nothing_sketched(view, window),
     )

@@ -59,7 +59,7 @@ def test_the_tree_is_typed_and_follows_the_window(layered: TestClient) -> None:
     models.LayerTree.model_validate(tree)
     assert [n["name"] for n in tree["nodes"] if n["kind"] == "parameter"] == NAMES
     assert (tree["stat"], tree["num_frames"], tree["last_step"]) == ("underflow", 20, 199)
-    assert tree["default_layer"] == "head.weight"
+    assert (tree["default_layer"], tree["default_gradient"]) == ("head.weight", "true")
     part = get(layered, "layers", stat="norm", first=50, last=80)
     assert (part["stat_title"], part["first_step"], part["last_step"]) == ("Norm", 50, 80)
     assert all(n["worst_step"] in (50, 60, 70, 80) for n in part["nodes"])

@@ -13,6 +13,8 @@ from halfscope_server.panels.columns import places
 from halfscope_server.panels.heatmap import CROSSES, DOTS, HATCHED, HEAT
 from halfscope_server.panels.window import BAD_BARS, CHOSEN, LOST_LINE, OVER, SUB, ZERO_BARS
 from halfscope_server.query import RunView, Span, Views, Window
+from halfscope_server.query.exponents import exponents
+from halfscope_server.query.layers import layer_tree
 from halfscope_server.store.store import Store
 from numpy.typing import NDArray
 
@@ -184,6 +186,31 @@ def test_heatmap_cells_lie_on_the_fixed_scale(lite: Store, write_run: WriteRun) 
     assert (bits["zmin"], bits["zmax"], unpacked(bits["z"]).tolist()) == (-4, 16, [[13.0] * 7])
     log = fill_of(view, "layers-heatmap", stat="norm", rows=("n",))["data"][HEAT]
     np.testing.assert_allclose(unpacked(log["z"]), np.log10(4 * np.sqrt(10)), rtol=1e-6)
+
+
+def test_rows_that_are_too_many_to_be_named_are_named_here_and_there(lite: Store, write_run: WriteRun) -> None:
+    """A name stands at its own row, and no two over each other."""
+    write(write_run, {0: {f"layer.{at}": spread(at) for at in range(100)}})
+    rows = tuple(f"layer.{at}" for at in range(100))
+    axis = fill_of(newest(lite), "layers-heatmap", rows=rows)["layout"]["yaxis"]
+    assert 30 <= len(axis["tickvals"]) <= 44
+    assert len(axis["tickvals"]) == len(axis["ticktext"])
+    step = axis["tickvals"][1]
+    names = [node.name for node in layer_tree(newest(lite), Window()).nodes if node.kind == "parameter"]
+    assert axis["ticktext"] == names[::step]
+
+
+def test_the_tree_says_how_the_window_chart_is_drawn(lite: Store, write_run: WriteRun) -> None:
+    """Also of a run whose precision nobody has told, and whose loss scale says that some of it is FP16."""
+    writer = write_run()
+    writer.points("loss", range(100), 1.0)
+    writer.points("amp.scale", range(100), 1024.0, kind="state")
+    writer.frame(0, {"a.w": spread(0)}, 1024.0)
+    writer.commit()
+    view = newest(lite)
+    window = exponents(view, Window())
+    assert window is not None
+    assert layer_tree(view, Window()).default_gradient == ("seen" if window.seen else "true") == "seen"
 
 
 def test_heatmap_tells_unknown_from_absent_from_not_finite(lite: Store, write_run: WriteRun) -> None:

@@ -12,7 +12,7 @@ import { WholeRunButton, XAxisChoice } from "../run/controls";
 import { setRange, stepAt, useView } from "../run/view";
 import { Choice } from "../ui/choice";
 import { HEATMAP, HISTOGRAM, LAYERS_SECTION, WINDOW } from "./panels";
-import { drawnGradient, setGradient, setLayer, setStat, setStep } from "./selection";
+import { setGradient, setLayer, setStat, setStep } from "./selection";
 import { columnPlaces, neighbour } from "./steps";
 
 interface LayerChartsProps {
@@ -29,8 +29,9 @@ export function LayerCharts({ run, panels, window, tree, strip, onVisible }: Lay
   // The former picture stands in until the next is there: its columns are the same, and keys can be held down.
   const { data: figure } = useQuery({ ...panelQuery(ofRun(run.id), WINDOW, window), enabled: false });
   const clock = strip?.clock ?? [];
-  const gradient = drawnGradient(view.gradient, run.precision_role);
-  useKeys({ u: () => setGradient(gradient === "seen" ? "true" : "seen", run.precision_role) });
+  const own = tree.default_gradient;
+  const gradient = view.gradient === "auto" ? own : view.gradient;
+  useKeys({ u: () => setGradient(gradient === "seen" ? "true" : "seen", own) });
 
   /** A place on the x axis of a chart as a step. */
   const toStep = (x: ChartPoint["x"]): number | null => {
@@ -96,7 +97,7 @@ export function LayerCharts({ run, panels, window, tree, strip, onVisible }: Lay
                       label="Gradient"
                       value={gradient}
                       options={GRADIENTS}
-                      onChange={(next) => setGradient(next, run.precision_role)}
+                      onChange={(next) => setGradient(next, own)}
                     />
                   }
                 />
