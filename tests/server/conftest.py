@@ -29,6 +29,8 @@ from halfscope_server.store.store import Store
 from halfscope_server.store.types import Applied, CommitResult
 from numpy.typing import ArrayLike
 
+from tests.helpers.killing import MODULES
+from tests.helpers.preloaded import Preloaded
 from tests.helpers.stream import Stream
 
 BEGAN_US = 1_700_000_000_000_000
@@ -180,6 +182,13 @@ class RunWriter:
         assert not result.refused, msgspec.to_builtins(result.refused)
         assert result.next[self._sender.key] == self._sender.next
         return list(result.applied)
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Preloaded]:
+    """Runs senders, ingest servers and writers without torch in processes of their own: tests/helpers/killing.py."""
+    with Preloaded(MODULES) as preloaded:
+        yield preloaded
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.chaos import WAYS, ChaosProxy
-from tests.helpers.killing import MODULES, PROMISED_US, Scene, kill_at_random, losses, wait_until
+from tests.helpers.killing import PROMISED_US, Scene, kill_at_random, losses, wait_until
 from tests.helpers.numbers_writer import MAX_STEPS
 from tests.helpers.ports import free_port
 from tests.helpers.preloaded import Preloaded
@@ -20,12 +20,6 @@ from tests.helpers.preloaded import Preloaded
 NUM_KILLS = int(os.environ.get("HALFSCOPE_TEST_KILLS", "20"))
 """Of each kind (`make soak`: 500)."""
 SEED = int(os.environ.get("HALFSCOPE_TEST_SEED", "7"))
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Preloaded]:
-    with Preloaded(MODULES) as preloaded:
-        yield preloaded
 
 
 def assert_promise_kept(lost: Sequence[tuple[int, int]]) -> None:
