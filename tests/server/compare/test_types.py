@@ -26,7 +26,9 @@ def schema() -> Any:
     return json.loads(SCHEMA.read_bytes())
 
 
-def _write(write_run: Callable[..., Any], run_id: str, *, num_steps: int, first_bad: int, scale: float) -> None:
+def _write(
+    write_run: Callable[..., Any], run_id: str, *, num_steps: int, first_bad: int, scale: float, is_live: bool = False
+) -> None:
     writer = write_run(run_id, config={"lr": 0.1, "name": run_id})
     writer.facts(precision="FP32" if np.isnan(scale) else "FP16-AMP", seed=0, seed_is_set=True)
     step = np.arange(num_steps)
@@ -36,25 +38,30 @@ def _write(write_run: Callable[..., Any], run_id: str, *, num_steps: int, first_
         writer.points("amp.scale", step, scale, kind="state")
     for at in range(0, num_steps, 25):
         writer.frame(at, {"body.weight": np.ones(50), "head.weight": np.zeros(5)}, scale)
-    writer.end("finished", num_steps - 1)
+    if not is_live:
+        writer.end("finished", num_steps - 1)
     writer.commit()
 
 
 def test_what_is_exported_fits_the_documented_schema(lite: Store, write_run: Callable[..., Any], schema: Any) -> None:
-    """Runs with everything, with an end that is no number, with one step and with none, whichever is the baseline."""
+    """Runs with everything, with an end that is no number, with one step and with none; live ones that are NaN, of very
+    different lengths."""
     jsonschema.Draft202012Validator.check_schema(schema)
     _write(write_run, "whole", num_steps=300, first_bad=300, scale=np.nan)
     _write(write_run, "ruined", num_steps=300, first_bad=120, scale=65536.0)
     _write(write_run, "one", num_steps=1, first_bad=1, scale=np.nan)
     _write(write_run, "empty", num_steps=0, first_bad=0, scale=np.nan)
+    _write(write_run, "live", num_steps=80, first_bad=0, scale=1.0, is_live=True)
+    _write(write_run, "longer", num_steps=2000, first_bad=40, scale=np.nan, is_live=True)
     validator = jsonschema.Draft202012Validator(schema)
     comparisons = Comparisons(Views(lite))
-    for runs in (["whole", "ruined", "one", "empty"], ["ruined", "whole"], ["empty", "one"]):
+    for runs in (["whole", "ruined", "one", "empty"], ["live", "longer", "whole"], ["empty", "one"]):
         for align in ("attempts", "time"):
             report = comparisons.get(runs, Options(align=align)).report  # type: ignore[arg-type]
             exported = json.loads(orjson.dumps(report))
             validator.validate(exported)
             assert exported["version"] == 1
+            assert exported["is_live"] == ("live" in runs)
             assert set(exported) == set(schema["properties"])
     for wrong in ({"outcome": "fine"}, {"members": None}, {"quality": [{}]}):
         with pytest.raises(jsonschema.ValidationError):
