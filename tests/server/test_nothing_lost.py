@@ -6,6 +6,7 @@ between them lies in the test's hand (tests/helpers/network.py). The oracle is t
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -84,9 +85,10 @@ class WholeWay(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(dir=self.templates["folder"]))
         self.database = self.folder / "halfscope.db"
-        shutil.copyfile(self.templates["sqlite"], self.database)
+        self.stack = contextlib.ExitStack()
+        self.url = self._make_database()
         self.model = LossModel()
-        self.numbers = itertools.count()
+        self.numbers, self.turns = itertools.count(), itertools.count()
         self.now_s = 0.0
         self.is_listening = True
         self.snapshots: list[Path] = []
@@ -245,6 +247,7 @@ class WholeWay(RuleBasedStateMachine):
                 if machine.shipper is not None:
                     machine.shipper.close()
             self._stop_servers()
+            self.stack.close()
             shutil.rmtree(self.folder)
 
     def _check(self) -> None:
@@ -281,7 +284,7 @@ class WholeWay(RuleBasedStateMachine):
         def connect(_endpoint: Endpoint) -> Transport:
             if not self.is_listening:
                 raise TransportError("nobody listens")
-            at = len(self.machines) * int(self.now_s) % len(self.servers)
+            at = next(self.turns) % len(self.servers)
             machine.connection = Connection(lambda: self.servers[at][1])
             return machine.connection
 
@@ -308,9 +311,13 @@ class WholeWay(RuleBasedStateMachine):
         for name, machine in self.machines.items():
             self.model.acknowledge(name, read_acks(machine.place.acks).journal_next)
 
+    def _make_database(self) -> str:
+        shutil.copyfile(self.templates["sqlite"], self.database)
+        return f"sqlite:///{self.database}"
+
     def _start_servers(self) -> None:
         for _ in range(self.num_servers):
-            store = Store.open(f"sqlite:///{self.database}")
+            store = Store.open(self.url)
             writer = Writer(store, lambda _applied: None)
             writer.start()
             self.servers.append((store, writer))
@@ -326,6 +333,16 @@ class WholeWay(RuleBasedStateMachine):
         self.servers.clear()
 
 
+class TwoServers(WholeWay):
+    """The same before two servers on one PostgreSQL: each connection is made to the other one."""
+
+    num_servers = 2
+
+    def _make_database(self) -> str:
+        url: str = self.stack.enter_context(self.templates["postgres"].copy())
+        return url
+
+
 def held(place: StreamPlace) -> set[int]:
     """The numbers that a journal still holds."""
     found: set[int] = set()
@@ -338,16 +355,19 @@ def held(place: StreamPlace) -> set[int]:
 
 
 @pytest.fixture(autouse=True)
-def _templates(sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _templates(
+    sqlite_template: Path, postgres_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """A state machine is no test function: it cannot ask for a fixture itself."""
     monkeypatch.setattr(writer_module, "GROUP_GAP_S", 0.0005)  # the test says what arrives together
     monkeypatch.setattr(ship_module, "SCAN_INTERVAL_S", 0.0)
-    WholeWay.templates = {"sqlite": sqlite_template, "folder": tmp_path}
+    WholeWay.templates = {"sqlite": sqlite_template, "postgres": postgres_server, "folder": tmp_path}
     yield
     del WholeWay.templates
 
 
+CHOSEN = settings(max_examples=NUM_EXAMPLES or 7, stateful_step_count=40, deadline=None, derandomize=not NUM_EXAMPLES)
 TestWholeWay = WholeWay.TestCase
-TestWholeWay.settings = settings(
-    max_examples=NUM_EXAMPLES or 12, stateful_step_count=40, deadline=None, derandomize=not NUM_EXAMPLES
-)
+TestWholeWay.settings = CHOSEN
+TestTwoServers = TwoServers.TestCase
+TestTwoServers.settings = settings(CHOSEN, max_examples=NUM_EXAMPLES // 4 or 2)

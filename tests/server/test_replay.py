@@ -21,7 +21,7 @@ from tests.helpers.ports import free_port
 from tests.helpers.preloaded import Preloaded
 
 RUN = "backlog000000000"
-STEPS_PER_S, NUM_SERIES, NUM_S = 50, 10, 1200
+STEPS_PER_S, NUM_SERIES, NUM_S = 50, 10, 600
 """Of the training that nobody heard."""
 LEAST_RATIO = 20.0
 MAX_SILENCE_S = 5.0
@@ -30,7 +30,7 @@ half a second, and some more on a machine that is busy with other things."""
 
 
 def record_backlog(directory: Path) -> StreamPlace:
-    """Twenty minutes of a training as its recorder writes them, a record every tenth of a second."""
+    """Ten minutes of a training as its recorder writes them, a record every tenth of a second."""
     place = StreamPlace(directory=directory, run_id=RUN, stream=STREAM)
     declared = Declare(series=[Series(sid=sid, name=f"series.{sid}") for sid in range(NUM_SERIES)])
     heads = [encode(Start(time_us=1, project="p", name=RUN)), encode(declared)]
