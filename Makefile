@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ddp test setup setup-demo serve bench bench-ranks soak fuzz calibrate lint format web screenshots clean
+.PHONY: help demo demo-ddp test setup setup-demo serve bench bench-ranks soak fuzz calibrate calibrate-alerts lint format web screenshots clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -44,6 +44,9 @@ fuzz: setup ## Look for ways to lose, double or misread records, each time other
 
 calibrate: setup ## Compare some two hundred real trainings: false alarms among healthy ones, and what is found of bad ones
 	@$(BIN)/python -m tests.calibrate $(ARGS)
+
+calibrate-alerts: setup ## Try every preset on some 150 real trainings: false alarms of healthy ones, what is said of bad ones
+	@$(BIN)/python -m tests.calibrate.alarms $(ARGS)
 
 lint: setup ## Only lint, types and import rules
 	@$(BIN)/python scripts/checks.py lint types imports

@@ -58,7 +58,7 @@ class _Reader:
     def update(self, records: Sequence[Record], seq: int) -> Update:
         parts: dict[int, list[tuple[Any, Any, Any]]] = {}
         events: list[EventRow] = []
-        frames: dict[int, list[Sketches]] = {}
+        frames: dict[str, dict[int, list[Sketches]]] = {"grad": {}, "update": {}}
         ended, end_us = "", None
         for at, record in enumerate(records):
             match record:
@@ -81,8 +81,8 @@ class _Reader:
                         parts.setdefault(column.sid, []).append(part)
                 case Event():
                     events.append(_event(record, seq + at))
-                case Sketches() if record.of == "grad":
-                    frames.setdefault(record.step, []).append(record)
+                case Sketches() if record.of in frames:
+                    frames[record.of].setdefault(record.step, []).append(record)
                 case End():
                     ended, end_us = record.outcome, record.time_us
         columns = [
@@ -94,7 +94,8 @@ class _Reader:
             )
             for sid, found in parts.items()
         ]
-        moments, names = self._moments(frames)
+        moments, names = self._moments(frames["grad"])
+        changes, changed_names = self._moments(frames["update"])
         return Update(
             run_id="run1",
             stream=STREAM,
@@ -105,6 +106,8 @@ class _Reader:
             events=events,
             frames=moments,
             layer_names=names,
+            changes=changes,
+            changed_names=changed_names,
             ended=ended,
             end_us=end_us,
         )

@@ -42,6 +42,8 @@ class Row:
     events: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     """(kind, severity, attributes)"""
     frames: list[tuple[FrameMoments, tuple[str, ...]]] = field(default_factory=list)
+    changes: list[tuple[FrameMoments, tuple[str, ...]]] = field(default_factory=list)
+    """Of weights; `frames` are of gradients."""
 
 
 @dataclass
@@ -63,7 +65,8 @@ class Records:
         rows = self.rows[first:end]
         is_last = end >= len(self.rows)
         frames = [frame for row in rows for frame in row.frames]
-        assert len({names for _, names in frames}) <= 1, "one set of layers for each update"
+        changes = [frame for row in rows for frame in row.changes]
+        assert len({names for _, names in frames + changes}) <= 1, "one set of layers for each update"
         return Update(
             run_id=self.run_id,
             stream=self.stream,
@@ -74,6 +77,8 @@ class Records:
             events=[self._event(row, at, first) for row in rows for at in range(len(row.events))],
             frames=stacked([moments for moments, _ in frames]) if frames else None,
             layer_names=frames[0][1] if frames else (),
+            changes=stacked([moments for moments, _ in changes]) if changes else None,
+            changed_names=changes[0][1] if changes else (),
             ended=self.ended if is_last else "",
             end_us=rows[-1].time_us + 1 if rows and is_last and self.ended else None,
         )

@@ -76,6 +76,7 @@ class Training:
             self._step(row, scaler, classifiers, applied, rng)
             if step % 100 == 0:
                 row.frames.append(self._frame(row, rng))
+                row.changes.append(self._changes(row))
             rows.append(row)
         return Records(rows, ended="finished")
 
@@ -133,4 +134,14 @@ class Training:
                 with np.errstate(over="ignore"):
                     values = (values * scale).astype(np.float16).astype(np.float32) / np.float32(scale)
             sketches[at] = (of_array(values), scale)
+        return as_moments([(row.step, row.time_us)], [moments_of(sketches, range(len(LAYERS)))]), LAYERS
+
+    def _changes(self, row: Row):  # type: ignore[no-untyped-def]
+        """A few weights of each layer stay as they are, more of the later ones."""
+        scale = row.values.get(("amp.scale", ()), math.nan)
+        sketches = {}
+        for at in range(len(LAYERS)):
+            change = np.full(64, 1e-4, np.float32)
+            change[: at + row.step // 100 % 2] = 0.0
+            sketches[at] = (of_array(change), scale)
         return as_moments([(row.step, row.time_us)], [moments_of(sketches, range(len(LAYERS)))]), LAYERS

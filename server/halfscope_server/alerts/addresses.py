@@ -115,8 +115,9 @@ def resolve(host: str, port: int, policy: Policy, look_up: LookUp = socket.getad
         raise Refused(f"{host[:100]!r} is no host name") from error
     allowed = [each for each in found if policy.allows(_plain(each[4][0]))]
     if not allowed:
+        address = str(found[0][4][0]) if found else "nowhere"
         raise Refused(
-            f"{host} is {found[0][4][0] if found else 'nowhere'}, an address of a private or reserved network; "
+            f"{host} is {'' if address == host else f'{address}, '}an address of a private or reserved network; "
             "notifications go to public addresses only, unless the server's operator allows more with "
             "HALFSCOPE_ALERT_ALLOW_PRIVATE or HALFSCOPE_ALERT_ALLOW_NETWORK"
         )

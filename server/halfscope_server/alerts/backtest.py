@@ -319,7 +319,7 @@ def _why_nothing(view: RunView, rule: Rule, metric: str) -> str:
     derived = catalog.find(metric)
     if derived is None and not view.has(metric):
         return f'this run has no series "{rule.metric}"'
-    if derived is not None and derived.inputs.frames and not view.num_frames:
+    if derived is not None and (derived.inputs.frames or derived.inputs.changes) and not view.num_frames:
         return "no layers were sketched in this run"
     if derived is not None and derived.per_layer and not layer_mask(rule, names := _layer_names(view)).any():
         return f"no layer fits {' or '.join(rule.scope.layers)}; there are {', '.join(names[:3])} ..."

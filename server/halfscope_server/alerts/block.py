@@ -114,6 +114,8 @@ class Block:
     """By kind."""
     frames: Sequence[Sketched] = ()
     """Ascending by step."""
+    changes: Sequence[Sketched] = ()
+    """The same of how much weights changed."""
     extra_step: Ints | None = None
     """Steps that have events but will have no row any more: the training ended in them."""
     extra_us: Ints | None = None

@@ -173,7 +173,7 @@ class RunEvaluator:
                 passed, end_us = int(column.step[-1]), max(end_us, int(column.time_us[-1]))
         self._ends[update.stream] = max(step, passed), max(end_us, update.end_us or 0)
         for lane in self._lanes.values():
-            lane.push(update, columns, events, passed, frames=self._wanted.frames)
+            lane.push(update, columns, events, passed, wanted=self._wanted)
 
     def _judge(self, key: LaneKey, block: Block) -> None:
         for track in self._tracks_of[key]:
@@ -300,7 +300,7 @@ def _lane_key(plain: Sequence[int] | None) -> LaneKey:
 
 def _inputs(metrics: Collection[str]) -> Wanted:
     """What these metrics are made of; of rules for each rank too, of which none has come yet."""
-    series, events, frames = {CLOCK_SERIES}, set[str](), False
+    series, events, frames, changes = {CLOCK_SERIES}, set[str](), False, False
     for metric in metrics:
         derived = catalog.find(metric)
         if derived is None:
@@ -308,5 +308,5 @@ def _inputs(metrics: Collection[str]) -> Wanted:
         else:
             series |= derived.inputs.series
             events |= derived.inputs.events
-            frames = frames or derived.inputs.frames
-    return Wanted(series=frozenset(series), events=frozenset(events), frames=frames)
+            frames, changes = frames or derived.inputs.frames, changes or derived.inputs.changes
+    return Wanted(series=frozenset(series), events=frozenset(events), frames=frames, changes=changes)

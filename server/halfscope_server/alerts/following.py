@@ -44,6 +44,8 @@ class _Envelope(msgspec.Struct, frozen=True, kw_only=True):
     rules: list[tuple[str, int]]
     """(id, version) of those that were evaluated."""
     cursors: dict[str, tuple[int, int, dict[int, int], int]]
+    change_steps: dict[str, int] = {}
+    """Newest sketched changes of weights that were taken in."""
     engine: bytes
     gap_us: int
     """Longest time between two steps so far."""
@@ -100,7 +102,13 @@ class Followed:
             self._begin()
             if envelope is None
             else {
-                stream: StreamCursor(next=at[0], last_step=at[1], steps=at[2], frame_step=at[3])
+                stream: StreamCursor(
+                    next=at[0],
+                    last_step=at[1],
+                    steps=at[2],
+                    frame_step=at[3],
+                    change_step=envelope.change_steps.get(stream, at[1]),
+                )
                 for stream, at in envelope.cursors.items()
             }
         )
@@ -141,7 +149,10 @@ class Followed:
         if pulse is None or self.run.created_us >= first_us:
             return {}
         last = -1 if pulse.last_step is None else pulse.last_step
-        return {stream: StreamCursor(next=at, last_step=last, frame_step=last) for stream, at in pulse.next.items()}
+        return {
+            stream: StreamCursor(next=at, last_step=last, frame_step=last, change_step=last)
+            for stream, at in pulse.next.items()
+        }
 
     def _close_forgotten(self) -> None:
         """Open episodes whose evaluation begins anew are over; what they were about is found again."""
@@ -211,7 +222,8 @@ class Followed:
             self._read_run()
         cursor = self._cursors.get(stream, StreamCursor())
         step = of_commits(parts, cursor, self._wanted, self._series)
-        if not self._wanted.frames or not any(one.num_sketches for part in parts for one in part.decoded):
+        is_wanted = self._wanted.frames or self._wanted.changes
+        if not is_wanted or not any(one.num_sketches for part in parts for one in part.decoded):
             return step
         if any(layer_id not in self._layers for layer_id in parts[-1].lids.values()):
             self._layers = self._alerts.layer_names(self.run.run_id)
@@ -240,6 +252,7 @@ class Followed:
         if self._evaluator.errors:
             self._note_errors()
         for update, cursor in steps:
+            cursor = self._passed_over(cursor)
             is_new = self._cursors.get(update.stream) != cursor
             self.is_dirty |= is_new
             self.is_done &= not is_new
@@ -249,6 +262,14 @@ class Followed:
                 since_us = self._last_us.get(update.stream, int(times_us[0]))
                 self.gap_us = max(self.gap_us, int(np.diff(times_us, prepend=since_us).max()))
                 self._last_us[update.stream] = int(times_us[-1])
+
+    def _passed_over(self, cursor: StreamCursor) -> StreamCursor:
+        """Sketches that nobody looks at are behind it: a rule about them that comes begins with the next."""
+        frame_step = cursor.frame_step if self._wanted.frames else cursor.last_step
+        change_step = cursor.change_step if self._wanted.changes else cursor.last_step
+        if (frame_step, change_step) == (cursor.frame_step, cursor.change_step):
+            return cursor
+        return replace(cursor, frame_step=frame_step, change_step=change_step)
 
     # ---- rules ---------------------------------------------------------------------------------
 
@@ -284,6 +305,7 @@ class Followed:
         envelope = _Envelope(
             rules=self._looking,
             cursors=cursors,
+            change_steps={stream: at.change_step for stream, at in self._cursors.items() if self._wanted.changes},
             engine=self._evaluator.state(),
             gap_us=self.gap_us,
         )

@@ -66,12 +66,12 @@ class History:
     def blocks(self, part: Part) -> Iterator[Block]:
         """One start of it, in order."""
         span = part.span
-        frames = self._frames(part.attempt) if self._wanted.frames else iter(())
-        waiting = list(frames)
+        frames = list(self._sketches(part.attempt, "grad")) if self._wanted.frames else []
+        changes = list(self._sketches(part.attempt, "update")) if self._wanted.changes else []
         run = self._view.row
         if span is None:
-            if waiting or any(attempt == part.attempt for attempt, _ in self._told):
-                yield Block(run=run, frames=waiting, marks=self._marks_of(part))
+            if frames or changes or any(attempt == part.attempt for attempt, _ in self._told):
+                yield Block(run=run, frames=frames, changes=changes, marks=self._marks_of(part))
             return
         marks = self._marks_of(part)
         edges = [*range(span[0], span[1] + 1, ROWS), span[1] + 1]
@@ -79,13 +79,14 @@ class History:
             is_last = high == edges[-1]
             columns = [_between(column, low, high) for column in part.columns]
             inside = {kind: _marks_between(found, low, None if is_last else high) for kind, found in marks.items()}
-            taken = [f for f in waiting if is_last or int(f.step[-1]) < high]
-            waiting = waiting[len(taken) :]
+            taken, frames = _up_to(frames, None if is_last else high)
+            changed, changes = _up_to(changes, None if is_last else high)
             yield Block(
                 run=run,
                 columns=[column for column in columns if column.step.size],
                 marks={kind: found for kind, found in inside.items() if found.step.size},
                 frames=taken,
+                changes=changed,
             )
 
     def _parts(self) -> list[Part]:
@@ -164,7 +165,7 @@ class History:
                 found[kind] = Marks(step=step, time_us=longest.time_us[row], mark=quick.skip_class[at].astype(np.int64))
         return found
 
-    def _frames(self, attempt: int) -> Iterator[Sketched]:
+    def _sketches(self, attempt: int, of: str) -> Iterator[Sketched]:
         """Of the lowest rank that has any; a few at a time."""
         view, layers = self._view, list(self._view.layers.values())
         if not layers or not view.num_frames:
@@ -179,13 +180,25 @@ class History:
                 edges = np.linspace(span.first_step, span.last_step + 1, num_chunks + 1).astype(np.int64)
                 for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
                     moments = view.store.frame_moments(
-                        view.run_id, layer_ids=ids, first_step=low, last_step=high - 1, rank=rank, attempt=attempt
+                        view.run_id,
+                        layer_ids=ids,
+                        first_step=low,
+                        last_step=high - 1,
+                        rank=rank,
+                        attempt=attempt,
+                        of=of,
                     )
                     if moments.step.size:
                         there = True
                         yield Sketched.of(moments, names)
             if there:
                 return
+
+
+def _up_to(frames: list[Sketched], high: int | None) -> tuple[list[Sketched], list[Sketched]]:
+    """Those that end before a step (None: all), and the rest."""
+    count = sum(high is None or int(frame.step[-1]) < high for frame in frames)
+    return frames[:count], frames[count:]
 
 
 def _where(column: Column, mask: NDArray[np.bool_]) -> Column:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from halfscope_server.alerts.block import Block, Marks, Sketched, mark_of
 from halfscope_server.alerts.types import Column, Update
 from halfscope_server.store.types import EventRow, RunRow, SeriesRow
+from halfscope_server.store.update_types import Wanted
 
 Ints = NDArray[np.int64]
 Told = tuple[str, int, int, int]
@@ -38,7 +39,8 @@ class _Member:
     is_open: bool = False
     columns: dict[int, list[Column]] = field(default_factory=dict)
     events: list[Told] = field(default_factory=list)
-    frames: list[Sketched] = field(default_factory=list)
+    sketches: dict[str, list[Sketched]] = field(default_factory=dict)
+    """By what they are of: `frames` of gradients, `changes` of weights."""
 
 
 class Lane:
@@ -57,7 +59,8 @@ class Lane:
         self._members: dict[str, _Member] = {}
         self._signals: list[Told] = []
         self._judged = -1
-        self._frame_rank: int | None = None
+        self._sketch_rank: dict[str, int] = {}
+        """Whose are judged, once that is known, by what they are of."""
 
     @property
     def last_step(self) -> int:
@@ -65,14 +68,14 @@ class Lane:
         return max((member.passed for member in self._members.values()), default=-1)
 
     def push(
-        self, update: Update, columns: Sequence[Column], events: Sequence[EventRow], passed: int, *, frames: bool
+        self, update: Update, columns: Sequence[Column], events: Sequence[EventRow], passed: int, *, wanted: Wanted
     ) -> None:
         """Take in what a stream brought.
 
         Args:
             columns: those that anybody looks at.
             passed: newest step that has a row in it; -1: none has.
-            frames: whether anybody looks at sketched steps.
+            wanted: which sketches anybody looks at.
         """
         if self._ranks is not None and update.rank not in self._ranks:
             return
@@ -88,8 +91,12 @@ class Lane:
         for event in events:
             told = (event.kind, event.step, event.time_us, mark_of(event))
             (self._signals if event.kind in IMMEDIATE else member.events).append(told)
-        if frames and update.frames is not None and update.frames.step.size:
-            member.frames.append(Sketched.of(update.frames, update.layer_names))
+        for of, moments, names in (
+            ("frames", update.frames if wanted.frames else None, update.layer_names),
+            ("changes", update.changes if wanted.changes else None, update.changed_names),
+        ):
+            if moments is not None and moments.step.size:
+                member.sketches.setdefault(of, []).append(Sketched.of(moments, names))
         if update.ended:
             member.is_open = False
 
@@ -106,7 +113,7 @@ class Lane:
         """
         horizon = self._horizon()
         columns, late = self._columns(horizon)
-        frames = self._frames(NEVER if final else horizon)
+        frames, changes = (self._sketches(of, NEVER if final else horizon) for of in ("frames", "changes"))
         told, self._signals = self._signals, []
         left: list[Told] = []
         for member in self._members.values():
@@ -115,13 +122,13 @@ class Lane:
                 left += [event for event in member.events if event[1] > horizon] if final else []
                 member.events = [] if final else [event for event in member.events if event[1] > horizon]
         self._judged = max(self._judged, horizon)
-        block = Block(run=run, columns=columns, late=late, marks=_marks(told), frames=frames)
+        block = Block(run=run, columns=columns, late=late, marks=_marks(told), frames=frames, changes=changes)
         if left:
             # Rows of their own, after those there are.
             steps, first = np.unique(np.array([event[1] for event in left], np.int64), return_index=True)
             times = np.array([event[2] for event in left], np.int64)[first]
             block = replace(block, marks=_marks(told + left), extra_step=steps, extra_us=times)
-        return block if columns or late or frames or block.marks else None
+        return block if columns or late or frames or changes or block.marks else None
 
     def _horizon(self) -> int:
         passed = [member.passed for member in self._members.values() if member.is_open]
@@ -154,30 +161,30 @@ class Lane:
                 columns.append(whole)
         return columns, late if len(self._members) == 1 else []
 
-    def _frames(self, horizon: int) -> list[Sketched]:
+    def _sketches(self, of: str, horizon: int) -> list[Sketched]:
         """Of one rank: the lowest that has any in the first step that has any, once all have passed it."""
-        if self._frame_rank is None:
-            first = min(
-                (int(member.frames[0].step[0]) for member in self._members.values() if member.frames), default=NEVER
-            )
-            if first > horizon or first == NEVER:
+        having = [member for member in self._members.values() if member.sketches.get(of)]
+        if not having:
+            return []
+        if of not in self._sketch_rank:
+            begun = [member for member in having if int(member.sketches[of][0].step[0]) <= horizon]
+            if not begun:
                 return []
-            having = [m for m in self._members.values() if m.frames and int(m.frames[0].step[0]) <= horizon]
-            self._frame_rank = min(member.rank for member in having)
+            self._sketch_rank[of] = min(member.rank for member in begun)
         found: list[Sketched] = []
-        for member in self._members.values():
-            if member.rank == self._frame_rank:
+        for member in having:
+            if member.rank == self._sketch_rank[of]:
                 up_to = min(horizon, member.passed) if horizon != NEVER else horizon
-                taken, member.frames = _split(member.frames, up_to)
+                taken, member.sketches[of] = _split(member.sketches[of], up_to)
                 found += taken
             else:
-                member.frames = []
+                member.sketches[of] = []
         return _one_per_step(found)
 
     def state(self) -> dict[str, Any]:
         return {
             "judged": self._judged,
-            "frame_rank": self._frame_rank,
+            "sketch_rank": self._sketch_rank,
             "signals": self._signals,
             "members": {
                 stream: {
@@ -186,14 +193,14 @@ class Lane:
                     "open": member.is_open,
                     "columns": [_plain_column(c) for parts in member.columns.values() for c in parts],
                     "events": member.events,
-                    "frames": [_plain(frames) for frames in member.frames],
+                    "sketches": {of: list(map(_plain, parts)) for of, parts in member.sketches.items()},
                 }
                 for stream, member in self._members.items()
             },
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._judged, self._frame_rank = state["judged"], state["frame_rank"]
+        self._judged, self._sketch_rank = state["judged"], state["sketch_rank"]
         self._signals = [tuple(told) for told in state["signals"]]
         self._members = {}
         for stream, kept in state["members"].items():
@@ -202,12 +209,16 @@ class Lane:
                 column = Column(**{**plain, "series": SeriesRow(**plain["series"])})
                 member.columns.setdefault(column.series.series_id, []).append(column)
             member.events = [tuple(told) for told in kept["events"]]
-            member.frames = [Sketched(**{**plain, "names": tuple(plain["names"])}) for plain in kept["frames"]]
+            member.sketches = {of: list(map(_sketched, parts)) for of, parts in kept["sketches"].items()}
             self._members[stream] = member
 
 
 def _plain(item: Any) -> dict[str, Any]:
     return {each.name: getattr(item, each.name) for each in fields(item)}
+
+
+def _sketched(plain: Mapping[str, Any]) -> Sketched:
+    return Sketched(**{**plain, "names": tuple(plain["names"])})
 
 
 def _plain_column(column: Column) -> dict[str, Any]:

@@ -105,6 +105,13 @@ def _circle(rule: Rule, others: Mapping[str, Rule]) -> list[str]:
     return []
 
 
+PATTERNS = {
+    "id": "up to 64 small letters, digits, dots, hyphens and underscores, with a letter or digit first",
+    "runbook": "an address that begins with http:// or https://",
+}
+"""What fields look like, in words."""
+
+
 def place(location: Iterable[str | int]) -> str:
     """`scope.layers[0]`."""
     text = ""
@@ -118,6 +125,8 @@ def _of_pydantic(item: Any) -> Problem:
         text = "is missing"
     elif item["type"] == "extra_forbidden":
         text = f"is no field of a rule; expected one of {', '.join(Rule.model_fields)}"
+    elif item["type"] == "string_pattern_mismatch" and (expected := PATTERNS.get(str(item["loc"][-1]))):
+        text = f"should be {expected}, not {_seen(item['input'])}"
     else:
         told = item["msg"]
         text = f"{told[:1].lower()}{told[1:]}, not {_seen(item['input'])}"

@@ -225,7 +225,7 @@ class _Windows:
         for whole, part in zip((self.most, self.least, self.num), found, strict=True):
             whole[:, frames] = part.reshape(len(mask), -1)
         if ahead:
-            before = np.cumsum(mask, axis=1) - mask
+            before: Ints = np.cumsum(mask, axis=1) - mask
             self._ahead[:, frames] = np.minimum(mask.sum(axis=1)[:, None] - before[:, frames], HALF_WINDOW)
 
     def take(self, at: int, touched: Bools) -> None:

@@ -247,16 +247,16 @@ class AlertStore:
             if series is None:
                 series = series_of(connection, run_id)
             found = updates.read(connection, run_id, cursors, wanted, series)
-        if not wanted.frames:
+        if not (wanted.frames or wanted.changes):
             return found
-        return replace(found, steps=[self.with_frames(step) for step in found.steps])
+        return replace(found, steps=[self.with_frames(step, wanted) for step in found.steps])
 
-    def with_frames(self, step: Step) -> Step:
+    def with_frames(self, step: Step, wanted: Wanted) -> Step:
         """An update with what was newly sketched in its stream."""
         if step[0].stream == SERVER_STREAM:
             return step
         names = self.layer_names(step[0].run_id)
-        return updates.with_frames(step, self._frame_moments, names) if names else step
+        return updates.with_frames(step, wanted, self._frame_moments, names) if names else step
 
     def layer_names(self, run_id: str) -> dict[int, str]:
         """The names of a run's layers, by id."""

@@ -47,6 +47,10 @@ class Update:
     """Newly sketched steps."""
     layer_names: Sequence[str] = ()
     """Of the layers of `frames`, in the order of its `layer_ids`."""
+    changes: FrameMoments | None = None
+    """New sketches of how much weights changed."""
+    changed_names: Sequence[str] = ()
+    """Of the layers of `changes`."""
     ended: str = ""
     """How the stream ended (`finished`, `exception`, `killed`, `lost_contact`, `superseded`); empty: it goes on."""
     end_us: int | None = None
@@ -61,6 +65,9 @@ class Wanted:
     events: frozenset[str] = frozenset()
     """Kinds."""
     frames: bool = False
+    """Sketched gradients."""
+    changes: bool = False
+    """Sketched changes of weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,4 +82,6 @@ class StreamCursor:
     """series_id -> newest step taken in. Merged chunks do not say which record a value came in: of those, what lies
     behind these steps is new."""
     frame_step: int = -1
-    """Newest sketched step taken in."""
+    """Newest step of sketched gradients that was taken in."""
+    change_step: int = -1
+    """Of sketched changes of weights, likewise."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from halfscope.wire.messages import Points
+from halfscope.wire.messages import Points, Sketches
 
 from halfscope_server.store import events, schema
 from halfscope_server.store.block import Block, Collector
@@ -25,7 +25,8 @@ from halfscope_server.store.tails import records_of, sids_of
 from halfscope_server.store.types import SERVER_STREAM, EventRow, FrameMoments, SeriesRow
 from halfscope_server.store.update_types import Column, StreamCursor, Update, Wanted
 
-GRADIENTS = "grad"
+GRADIENTS, CHANGES = "grad", "update"
+"""Kinds of sketches."""
 LOOKED_AT = (*COUNTS[:NUM_SENT], "flushed", "subnormal", "absmax")
 """What is brought of frames out of commits."""
 CHUNKS_AT_ONCE = 4
@@ -111,27 +112,41 @@ def of_commits(
 
 
 def sketched(brought: Sequence[Brought], step: Step, names: Mapping[int, str]) -> Step:
-    """The step with what these commits sketched of gradients, of the layers that they sketched.
+    """The step with what these commits sketched, of the layers that they sketched.
 
     Args:
         brought: as for `of_commits`.
         step: what that gave.
         names: of the run's layers by id.
     """
-    records = [
-        record for one in brought for decoded in one.decoded for record in decoded.sketches if record.of == GRADIENTS
-    ]
-    if not records:
-        return step
+    for kind in (GRADIENTS, CHANGES):
+        records = [
+            record for one in brought for decoded in one.decoded for record in decoded.sketches if record.of == kind
+        ]
+        if records:
+            step = _with(step, kind, _moments(records, step[0], brought[-1].lids), names)
+    return step
+
+
+def _with(step: Step, kind: str, moments: FrameMoments, names: Mapping[int, str]) -> Step:
     update, cursor = step
+    told = [names.get(layer_id, "") for layer_id in moments.layer_ids]
+    last = int(moments.step[-1])
+    if kind == CHANGES:
+        update = replace(update, changes=moments, changed_names=told)
+        return update, replace(cursor, change_step=max(cursor.change_step, last))
+    update = replace(update, frames=moments, layer_names=told)
+    return update, replace(cursor, frame_step=max(cursor.frame_step, last))
+
+
+def _moments(records: Sequence[Sketches], update: Update, ids: Mapping[int, int]) -> FrameMoments:
     cells = of_records(records)
     steps, first = np.unique(cells.step_R, return_index=True)
     lids, column_C = np.unique(cells.lid_C, return_inverse=True)
     dense = Dense(len(lids), cells.scale_R[first], LOOKED_AT)
     dense.put_cells(np.searchsorted(steps, cells.step_C), column_C, cells, bins=False)
-    layer_ids = tuple(brought[-1].lids[lid] for lid in lids.tolist())
-    moments = FrameMoments(
-        layer_ids=layer_ids,
+    return FrameMoments(
+        layer_ids=tuple(ids[lid] for lid in lids.tolist()),
         step=steps,
         time_us=cells.time_us_R[first],
         rank=np.full(len(steps), update.rank, np.int32),
@@ -142,8 +157,6 @@ def sketched(brought: Sequence[Brought], step: Step, names: Mapping[int, str]) -
         maybe_clipped=dense.maybe_clipped,
         columns={name: dense.column(name) for name in LOOKED_AT},
     )
-    update = replace(update, frames=moments, layer_names=[names.get(layer_id, "") for layer_id in layer_ids])
-    return update, replace(cursor, frame_step=max(cursor.frame_step, int(steps[-1])))
 
 
 def _event_rows(one: Brought, decoded: Decoded, kinds: frozenset[str]) -> list[dict[str, Any]]:
@@ -192,14 +205,17 @@ def read(
     return Reading(steps=steps, is_behind=is_behind)
 
 
-def with_frames(step: Step, frames: Callable[..., FrameMoments], names: Mapping[int, str]) -> Step:
-    """The step with the newly sketched steps of its stream."""
+def with_frames(step: Step, wanted: Wanted, frames: Callable[..., FrameMoments], names: Mapping[int, str]) -> Step:
+    """The step with what was newly sketched in its stream."""
     update, cursor = step
-    found = frames(update.run_id, first_step=cursor.frame_step + 1, rank=update.rank, attempt=update.attempt)
-    if not found.step.size:
-        return step
-    update = replace(update, frames=found, layer_names=[names.get(layer_id, "") for layer_id in found.layer_ids])
-    return update, replace(cursor, frame_step=int(found.step[-1]))
+    for kind, is_wanted, taken in (
+        (GRADIENTS, wanted.frames, cursor.frame_step),
+        (CHANGES, wanted.changes, cursor.change_step),
+    ):
+        if is_wanted:
+            found = frames(update.run_id, first_step=taken + 1, rank=update.rank, attempt=update.attempt, of=kind)
+            step = _with(step, kind, found, names) if found.step.size else step
+    return step
 
 
 def _update(

@@ -66,6 +66,7 @@ export function Preview({ rule, isSound, run }: PreviewProps) {
           <p className="verdict-text" role="status">
             {isSlow ? "Trying it on the stored runs…" : data.summary}
           </p>
+          {data.runs.length === 0 && <p className="muted">The rule can be made now; it looks at the runs that come.</p>}
           {data.noisy && (
             <p className="banner banner-warning">
               <Icon name="warning" />

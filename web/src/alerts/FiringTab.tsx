@@ -113,8 +113,10 @@ function Silences({ now }: { now: number }) {
 
 function SilenceRow({ silence, now }: { silence: SilenceItem; now: number }) {
   const lift = useLift();
+  const { data: rules } = useQuery(rulesQuery);
+  const name = rules?.rules.find(({ rule }) => rule.id === silence.rule)?.rule.name ?? silence.rule;
   const parts = [
-    silence.rule && `rule ${silence.rule}`,
+    silence.rule && `rule ${name}`,
     silence.run && `run ${silence.run_name || silence.run}`,
     silence.layer && `layer ${silence.layer}`,
   ].filter(Boolean);
