@@ -51,7 +51,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"scope": {"runs": ["a\x00b"]}}, "scope.runs[0]", "NUL"),
     ({"scope": {"ranks": [0, -1]}}, "scope.ranks[1]", "is -1; expected 0 to"),
     ({"scope": {"ranks": [10**30]}}, "scope.ranks[0]", "expected 0 to 1,000,000"),
-    ({"runbook": "javascript:alert(1)"}, "runbook", "pattern"),
+    ({"runbook": "javascript:alert(1)"}, "runbook", "begins with http:// or https://"),
 ]
 
 
