@@ -240,10 +240,12 @@ def torchrun(
     environment = _environment(folder, env)
     path = folder / "program.py"
     path.write_text(PRELUDE + JOIN + textwrap.dedent(program) + LEAVE)
-    given = [f"--nproc-per-node={num_ranks}", f"--master-port={free_port()}", "--monitor-interval=0.1", *options]
+    meeting = [] if any(option.startswith("--master-port") for option in options) else ["--standalone"]
+    given = [f"--nproc-per-node={num_ranks}", "--monitor-interval=0.1", *meeting, *options]
     rest = [word.replace("{program}", str(path)) for word in command]
     with tempfile.TemporaryDirectory() as logs, (folder / "torchrun.log").open("wb") as log:
-        environment["TMPDIR"] = logs
+        # Else ranks that are started again may find their predecessors' addresses in the store, and fail.
+        environment |= {"TMPDIR": logs, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         fd = log.fileno()
         agent = python.start(["-c", _TORCHRUN, *given, *rest], stdout=fd, stderr=fd, env=environment, strict=False)
         try:

@@ -135,7 +135,7 @@ def shared_run_id(place: Place, directory: Path) -> str | None:
         return None
     number = _num_shared
     _num_shared += 1
-    found = _from_agent(directory, number) or _from_store(number) or _from_job(number)
+    found = _from_launcher(directory, number) or _from_store(number) or _from_job(number)
     if found is None:
         log.warning(
             "halfscope: this is rank %d of %d, and nothing tells which run the others are in, so it has a run of its "
@@ -146,12 +146,19 @@ def shared_run_id(place: Place, directory: Path) -> str | None:
     return found
 
 
-def _from_agent(directory: Path, number: int) -> str | None:
-    """Ranks on one node have a launching process in common: whoever comes first leaves the id in a file."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ or whole("GROUP_WORLD_SIZE", 0) != 1:
+def _from_launcher(directory: Path, number: int) -> str | None:
+    """Ranks on one node have a launching process in common: whoever comes first leaves the id in a file. On several
+    nodes the store tells it first, which is another one after a restart; the launchers are the same."""
+    launcher = _launcher() if "TORCHELASTIC_RUN_ID" in os.environ else None
+    if launcher is None:
         return None
-    launcher = _launcher()
-    found = None if launcher is None else jobs.left_id(directory, launcher, number, config.new_run_id())
+    if whole("GROUP_WORLD_SIZE", 0) == 1:
+        proposed: str | None = config.new_run_id()
+    else:
+        kept = jobs.kept_id(directory, launcher, number)
+        told = _from_store(number, kept)  # a node that is new asks there
+        proposed = kept or told
+    found = None if proposed is None else jobs.left_id(directory, launcher, number, proposed)
     return None if found is None else _checked(found)
 
 
@@ -166,7 +173,7 @@ def _launcher() -> jobs.Launcher | None:
     return None
 
 
-def _from_store(number: int) -> str | None:
+def _from_store(number: int, proposed: str | None = None) -> str | None:
     """The process group's store takes the first proposal, and tells it to whoever comes later."""
     if not is_joined():
         return None
@@ -177,7 +184,7 @@ def _from_store(number: int) -> str | None:
             store: Any = torch.distributed.distributed_c10d._get_default_store()
             while isinstance(store, torch.distributed.PrefixStore):
                 store = store.underlying_store  # the prefix changes with each restart
-            said = store.compare_set(f"halfscope/run/{number}", "", config.new_run_id())
+            said = store.compare_set(f"halfscope/run/{number}", "", proposed or config.new_run_id())
             answers.append(_checked(said.decode()))
 
     asking = threading.Thread(target=ask, name="halfscope-store", daemon=True)

@@ -70,7 +70,7 @@ def left_id(directory: Path, launcher: Launcher, number: int, proposed: str) -> 
     Args:
         number: of the id, for jobs that have several.
     """
-    path = directory / f"{PREFIX}{launcher.name}-{number}"
+    path = _path(directory, launcher, number)
     own = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
         make_directory(directory)
@@ -84,6 +84,18 @@ def left_id(directory: Path, launcher: Launcher, number: int, proposed: str) -> 
     finally:
         with contextlib.suppress(OSError):
             own.unlink()
+
+
+def kept_id(directory: Path, launcher: Launcher, number: int) -> str | None:
+    """What was left before; None where nothing was."""
+    try:
+        return _path(directory, launcher, number).read_text().split(" ")[0]
+    except OSError:
+        return None
+
+
+def _path(directory: Path, launcher: Launcher, number: int) -> Path:
+    return directory / f"{PREFIX}{launcher.name}-{number}"
 
 
 def remove_ended(directory: Path) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import threading
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import torch.distributed as dist
 from halfscope import config
 from halfscope.instrument import ranks
 from halfscope.instrument.ranks import Place
+from halfscope.record import jobs
 
 from tests.helpers.distributed import started, train, under_torchrun
 from tests.helpers.preloaded import Preloaded
@@ -76,6 +79,27 @@ def test_a_restart_by_the_agent_is_the_next_attempt_of_the_same_run(
     assert ids[0] == ids[1]
     assert len(set(ids[0])) == 2
     assert all(config.is_run_id(str(one)) for one in ids[0])
+
+
+def test_a_restart_on_several_nodes_is_the_same_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every start has a store of its own; launchers stay, and a node that is new is told by the others."""
+    for name, value in {"TORCHELASTIC_RUN_ID": "none", "GROUP_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(ranks, "is_joined", lambda: True)
+    place, found = Place(rank=1, world_size=4, source="launcher"), []
+    launched = jobs.launcher_of(os.getpid())
+    nodes = [dataclasses.replace(launched, started=str(number)) for number in range(3)]
+    for names in (nodes[:2], (nodes[0], nodes[2])):
+        store = dist.HashStore()
+        monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda kept=store: kept)
+        for at, node in enumerate(names):
+            monkeypatch.setattr(ranks, "_launcher", lambda kept=node: kept)
+            monkeypatch.setattr(jobs, "remove_ended", lambda _directory: 0)
+            ranks._count_anew()
+            found.append(ranks.shared_run_id(place, tmp_path / f"{at}"))
+    ranks._count_anew()
+    assert len(set(found)) == 1
+    assert config.is_run_id(str(found[0]))
 
 
 def test_a_run_that_is_continued_is_the_next_attempt(tmp_path: Path) -> None:

@@ -18,10 +18,15 @@ from halfscope_server.store.store import Store
 from halfscope_server.store.types import SERVER_STREAM, EventRow
 
 from tests.helpers.distributed import Job, torchrun
+from tests.helpers.ports import free_port
 from tests.helpers.preloaded import Preloaded
 from tests.server.cli.conftest import Served, served
 
 WAIT_S = 90.0
+MOST_LOST_STEPS = 20
+"""Of 25 ms and more, of the rank that was killed: on a busy machine more than the last 100 ms are not written yet."""
+MOST_SILENT_S = 25
+"""10 where nothing else keeps the machine busy: three times the longest pause before is waited for."""
 
 TRAINING = """
 import time
@@ -46,16 +51,17 @@ def hold(grad):
 model = DDP(torch.nn.Linear(4, 1))
 model.module.weight.register_hook(hold)
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
-for step in range(40):
+if rank == 1 and attempt == 0:
+    with open(os.path.join(folder, "1.pid"), "w") as file:
+        file.write(str(os.getpid()))
+for step in range(100_000 if attempt == 0 else 40):
     optimizer.zero_grad()
     model(torch.ones(2, 4) * (rank + 1)).square().mean().backward()
     optimizer.step()
     if attempt == 0:
         time.sleep(0.025)
-        if rank == 1 and step == 30:
-            wait_for("never")
 """
-"""In the first attempt rank 1 comes to a stop after step 30, in the second within its backward pass of step 30."""
+"""The first attempt goes on until it is ended; in the second rank 1 stops within its backward pass of step 30."""
 
 STARTING = """
 model = torch.nn.Linear(4, 1)
@@ -165,7 +171,7 @@ def restarted(python: Preloaded, server: Served, store: Store, tmp_path_factory:
         pid = _pid(job, 1)
         _wait_until("the run is there", lambda: bool(store.list_runs()), log)
         (found.run_id,) = [run.run_id for run in store.list_runs()]
-        _wait_until("what rank 1 did is stored", lambda: 29 in found.steps(1, 0), log)
+        _wait_until("rank 1 is followed", lambda: len(found.steps(1, 0)) > 30, log)
         found.senders, found.sender = _senders(job.journals), status(job.journals).pid
         os.kill(pid, signal.SIGSTOP)
         _wait_until("the frozen rank is named", lambda: len(found.events("rank_stuck")) == 1, log)
@@ -187,16 +193,19 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_as_the_next_attempt(restarte
     assert streams[1, 0] == "killed"
     assert [(event.rank, event.attempt) for event in restarted.events("run_ended")].count((1, 0)) == 1
     assert {streams[0, 1], streams[1, 1]} == {"finished"}
-    assert restarted.steps(0, 0) == list(range(31))
-    assert restarted.steps(1, 0) == list(range(30)), "all but the step that was not over"
+    first, second = restarted.steps(0, 0), restarted.steps(1, 0)
+    assert first == list(range(len(first)))
+    assert second == list(range(len(second))), "nothing is missing in between"
+    assert 0 <= len(first) - len(second) <= MOST_LOST_STEPS
     assert restarted.steps(0, 1) == restarted.steps(1, 1) == list(range(40))
 
 
-def test_a_frozen_rank_is_named_within_ten_seconds(restarted: Restarted) -> None:
+def test_a_frozen_rank_is_named_within_seconds(restarted: Restarted) -> None:
     """Its process is stopped: it alone does not say where it stands, and the other waits for it."""
     event = restarted.events("rank_stuck")[0]
-    assert (event.attempt, event.attributes["ranks"], event.attributes["last_step"]) == (0, [1], 29)
-    assert event.attributes["silent_s"] <= 10
+    assert (event.attempt, event.attributes["ranks"]) == (0, [1])
+    assert event.attributes["last_step"] == restarted.steps(1, 0)[-1]
+    assert event.attributes["silent_s"] <= MOST_SILENT_S
 
 
 def test_a_rank_that_stops_in_its_own_backward_pass_is_named(restarted: Restarted) -> None:
@@ -224,7 +233,7 @@ def test_four_ranks_that_start_at_once_are_one_run_with_one_sender(
         tmp_path,
         STARTING,
         num_ranks=4,
-        options=["--no-python"],
+        options=["--no-python", f"--master-port={free_port()}"],
         command=["halfscope", "run", "{program}"],
         env=_environment(server),
     ) as agent:
