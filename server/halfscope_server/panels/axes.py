@@ -51,6 +51,9 @@ def axis_unit(unit: str, largest: float) -> AxisUnit:
             if largest >= 1024.0**power:
                 return AxisUnit(factor=1024.0**-power, words=words)
         return AxisUnit(factor=1.0, words="B")
+    if unit == "bytes/s":
+        size = axis_unit("bytes", largest)
+        return AxisUnit(factor=size.factor, words=f"{size.words}/s")
     return AxisUnit(factor=1.0, words="" if unit in ("", "1", "norm") else unit)
 
 

@@ -248,6 +248,7 @@ _BY_UNIT: dict[str, Callable[[float | None], str]] = {
     "share": share,
     "s": duration,
     "bytes": size_bytes,
+    "bytes/s": lambda value: f"{size_bytes(value)}/s",
     "norm": norm,
 }
 

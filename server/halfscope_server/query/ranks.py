@@ -97,7 +97,7 @@ def in_rows(names: Ints, value: Floats, bad: Ints, *, step: Ints, last_step: Int
     """Rows of at most so many that each can be seen."""
     group = max(1, -(-names.size // MAX_ROWS))
     starts = np.arange(0, names.size, group)
-    ends = np.append(starts[1:], names.size) - 1
+    ends = np.append(starts[1:], names.size)[: starts.size] - 1
     worst = np.full((starts.size, value.shape[1]), -1, np.int64)
     largest = np.full(worst.shape, np.nan)
     for row, (low, high) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):

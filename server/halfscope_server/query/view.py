@@ -24,6 +24,7 @@ from halfscope_server.query.memo import Memo
 from halfscope_server.query.over_ranks import Tellers, per_step
 from halfscope_server.query.strip import APPLIED, LOSS_APPLIED, LOSS_CAUGHT
 from halfscope_server.query.window import Span, Window
+from halfscope_server.store.bucket_slices import BucketSlice
 from halfscope_server.store.rank_tables import RankTable
 from halfscope_server.store.types import (
     CAUGHT,
@@ -143,6 +144,18 @@ class Reader(Protocol):
         rank: int | None = None,
         attempt: int | None = None,
     ) -> FrameSketches: ...
+    def slice_steps(
+        self, run_id: str, *, attempt: int, limit: int, after: int | None = None, upto: int | None = None
+    ) -> list[int]: ...
+    def slices(
+        self,
+        run_id: str,
+        *,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        attempt: int | None = None,
+        limit: int = 100_000,
+    ) -> list[BucketSlice]: ...
     def rank_table(
         self, run_id: str, attempt: int, nexts: Mapping[str, int]
     ) -> AbstractContextManager[RankTable | None]: ...

@@ -39,6 +39,10 @@ SERIES: dict[str, dict[str, str]] = {
     "grad.nonfinite_local": {"reduction": "sum"},
     "memory.rss_bytes": {"unit": "bytes", "reduction": "sum"},
 }
+BY_BUCKET: dict[str, dict[str, str]] = {
+    "comm.time_s": {"unit": "s", "reduction": "max"},
+    "comm.bytes": {"unit": "bytes", "kind": "state"},
+}
 
 
 def write_ranks(
@@ -50,8 +54,8 @@ def write_ranks(
         writer = write_run(name=EVIL, rank=rank, world_size=num_ranks)
         columns = {writer.series(name, **options): value(steps, rank) for name, options in SERIES.items()}
         for bucket in range(2):
-            sid = writer.series("comm.time_s", unit="s", reduction="max", bucket=str(bucket))
-            columns[sid] = value(steps, rank)
+            for name, options in BY_BUCKET.items():
+                columns[writer.series(name, **options, bucket=str(bucket))] = value(steps, rank)
         writer.columns(steps, columns)
         writer.commit()
 
