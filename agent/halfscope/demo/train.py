@@ -80,7 +80,7 @@ def train(
         scaler,
         project=project,
         name=training.name,
-        config=training.config(),
+        config={**training.config(), "num_steps": total},
         tags=["demo"],
         baseline=training.baseline,
         every=10,  # steps as short as these can afford far fewer, and the demo is there to show them

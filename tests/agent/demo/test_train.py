@@ -59,7 +59,7 @@ def test_healthy_training_learns_the_digits(home: Path) -> None:
     records = journal(home)
     start = next(record for record in records if isinstance(record, Start))
     assert (start.project, start.name, start.tags) == ("halfscope-demo", "fp32-cnn", ["demo"])
-    assert start.config["learning_rate"] == 4e-3
+    assert (start.config["learning_rate"], start.config["num_steps"]) == (4e-3, 600)
     facts = {key: value for record in records if isinstance(record, Facts) for key, value in record.facts.items()}
     assert (facts["precision"], facts["demo"], facts["samples_source"]) == ("FP32", True, "declared")
     assert series(records, "val/accuracy") == {report.step - 1: report.accuracy for report in reports}

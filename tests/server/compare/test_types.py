@@ -57,7 +57,7 @@ def test_what_is_exported_fits_the_documented_schema(lite: Store, write_run: Cal
     comparisons = Comparisons(Views(lite))
     for runs in (["whole", "ruined", "one", "empty"], ["live", "longer", "whole"], ["empty", "one"]):
         for align in ("attempts", "time"):
-            report = comparisons.get(runs, Options(align=align)).report  # type: ignore[arg-type]
+            report = comparisons.get(runs, Options(align=align)).report
             exported = json.loads(orjson.dumps(report))
             validator.validate(exported)
             assert exported["version"] == 1
