@@ -193,7 +193,20 @@ def test_axe_finds_nothing_with_overlays_open(
         for scheme, background in BACKGROUNDS.items():
             page.emulate_media(color_scheme=scheme)
             expect(page.locator("body")).to_have_css("background-color", background)
-            check_axe(page, colours_alone=scheme == "dark")
+            checked = overlay is not nothing and nothing in overlays
+            check_axe(page, colours_alone=scheme == "dark", checked_without_overlay=checked)
+
+
+def test_a_pale_word_in_a_dialog_would_be_found(server: Any, open_page: Open, check_axe: CheckAxe) -> None:
+    """Also where the page behind it was checked before, and only what lies over it is looked at in full."""
+    page = open_page(server, "/settings")
+    expect(page.get_by_role("heading", name="Server")).to_be_visible()
+    open_help(page)
+    check_axe(page, checked_without_overlay=True)
+    page.evaluate("document.querySelector('[role=dialog] h2').style.color = '#eee'")
+    for colours_alone in (False, True):
+        with pytest.raises(AssertionError, match="color-contrast"):
+            check_axe(page, checked_without_overlay=True, colours_alone=colours_alone)
 
 
 def test_axe_finds_nothing_on_a_phone(server: Any, open_page: Open, check_axe: CheckAxe) -> None:
