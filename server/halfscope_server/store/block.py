@@ -41,16 +41,31 @@ class Block:
 
 
 class _Gathered:
-    """Values of one series as they arrive: bytes and row numbers, joined only when they are asked for."""
+    """Values of one series as they arrive: bytes and row numbers.
+
+    One growing array, for a list of single values would take fifteen times their size; and rows that follow one another
+    are one stretch.
+    """
 
     __slots__ = ("is_whole", "num_values", "rows", "values")
 
     def __init__(self) -> None:
-        self.values: list[bytes] = []
+        self.values = bytearray()
         self.rows: list[tuple[int, int] | Int64s] = []
         """(first row, count) of a column that covers its whole record, else explicit row numbers."""
         self.num_values = 0
         self.is_whole = True
+
+    def add_whole(self, first_row: int, num_rows: int) -> None:
+        """Note that the values just added are one for each of some rows."""
+        # A second column of the same series in one record makes more values than rows: no longer one on every row.
+        self.is_whole = self.is_whole and self.num_values == first_row
+        last = self.rows[-1] if self.rows else None
+        if isinstance(last, tuple) and last[0] + last[1] == first_row:
+            self.rows[-1] = (last[0], last[1] + num_rows)
+        else:
+            self.rows.append((first_row, num_rows))
+        self.num_values += num_rows
 
 
 class Collector:
@@ -64,8 +79,7 @@ class Collector:
         self._only = only
         self.num_rows = 0
         self.num_bytes = 0
-        self._steps: list[bytes] = []
-        self._times_us: list[bytes] = []
+        self._steps, self._times_us = bytearray(), bytearray()
         self._series: dict[int, _Gathered] = {}
         self._axis: tuple[int, Axis, Int64s | None] | None = None
 
@@ -87,18 +101,14 @@ class Collector:
             gathered = series.get(series_id)
             if gathered is None:
                 gathered = self._gathered(series_id)
-            gathered.values.append(column.values)
+            gathered.values += column.values
             self.num_bytes += len(column.values)
             if column.rows:
                 gathered.rows.append(np.frombuffer(column.rows, "<u4").astype(np.int64) + first_row)
                 gathered.num_values += len(column.rows) // 4
                 gathered.is_whole = False
             else:
-                # A second column of the same series in one record makes more values than rows: no longer one on every
-                # row.
-                gathered.is_whole = gathered.is_whole and gathered.num_values == first_row
-                gathered.rows.append((first_row, num_rows))
-                gathered.num_values += num_rows
+                gathered.add_whole(first_row, num_rows)
 
     def add_block(self, block: Block) -> None:
         """Append what an open chunk holds; it was there before the records that follow."""
@@ -107,15 +117,14 @@ class Collector:
         self._add_rows(block.axis.steps.tobytes(), block.axis.times_us.tobytes(), num_rows)
         for series_id, column in block.series.items():
             gathered = self._gathered(series_id)
-            gathered.values.append(column.values.tobytes())
+            gathered.values += column.values.tobytes()
             self.num_bytes += 8 * len(column.values)
             if column.rows is None:
-                gathered.is_whole = gathered.is_whole and gathered.num_values == first_row
-                gathered.rows.append((first_row, num_rows))
+                gathered.add_whole(first_row, num_rows)
             else:
                 gathered.rows.append(column.rows + first_row)
                 gathered.is_whole = False
-            gathered.num_values += len(column.values)
+                gathered.num_values += len(column.values)
 
     def num_steps(self) -> int:
         """How many different steps there are."""
@@ -144,8 +153,8 @@ class Collector:
         return held[1], held[2]
 
     def _add_rows(self, steps: bytes, times_us: bytes, num_rows: int) -> None:
-        self._steps.append(steps)
-        self._times_us.append(times_us)
+        self._steps += steps
+        self._times_us += times_us
         self.num_rows += num_rows
         self.num_bytes += 2 * len(steps)
 
@@ -156,8 +165,9 @@ class Collector:
         return gathered
 
 
-def _joined(parts: list[bytes]) -> Int64s:
-    return np.frombuffer(b"".join(parts), "<i8")
+def _joined(gathered: bytearray) -> Int64s:
+    # A copy: an array that lies in it would keep it from growing.
+    return np.frombuffer(bytes(gathered), "<i8")
 
 
 def _deduplicated(steps: Int64s, times_us: Int64s) -> tuple[Axis, Int64s | None]:
@@ -177,7 +187,7 @@ def _deduplicated(steps: Int64s, times_us: Int64s) -> tuple[Axis, Int64s | None]
 
 
 def _sorted(gathered: _Gathered, num_rows: int, axis_steps: Int64s, row_of: Int64s | None) -> SeriesColumn:
-    values = np.frombuffer(b"".join(gathered.values), "<f8")
+    values = np.frombuffer(bytes(gathered.values), "<f8")
     if row_of is None and gathered.is_whole and gathered.num_values == num_rows:
         return SeriesColumn(rows=None, values=values)
     rows = np.concatenate(
