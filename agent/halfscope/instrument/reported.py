@@ -76,6 +76,8 @@ def take(watcher: Watcher, report: ScalerReport) -> None:
     for optimizer, part in zip(watcher.optimizers, attempt.optimizers, strict=True):
         if report.optimizer in (None, optimizer.name):
             part.through_scaler, part.scaler = True, watched.index
+            if not part.learning_rates:
+                watcher.read_rates(optimizer, part)
             # An optimizer of the framework's own may step without a call of torch's.
             part.num_applied = 0 if report.skipped else max(part.num_applied, 1)
     attempt.notable |= report.skipped or report.scale_next not in (None, report.scale)

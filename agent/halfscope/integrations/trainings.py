@@ -70,6 +70,7 @@ class Trainings:
         name: str | None = None,
         config: Mapping[str, Any] | None = None,
         start_step: int = 0,
+        precision: str | None = None,
     ) -> Run:
         """A training begins. The one before, where its end was not seen, is over.
 
@@ -77,10 +78,13 @@ class Trainings:
             name: what to call the run where nobody else names it.
             config: settings of the framework; what the user gave goes before them.
             start_step: likewise.
+            precision: likewise, for a framework that torch cannot be asked about.
         """
         self.end("superseded")
         options: dict[str, Any] = {**self.options, "config": {**(config or {}), **(self.options.get("config") or {})}}
         options["start_step"] = (not self._num_runs and options.get("start_step")) or start_step
+        if precision is not None:
+            options["precision"] = options.get("precision") or precision
         if self.launching is not None:
             run = self.launching.begin(model, optimizers, scaler, **options)
         else:

@@ -12,7 +12,7 @@ import pytest
 from halfscope import integrations
 from halfscope.integrations import base, trainings
 
-FRAMEWORKS = {"lightning", "pytorch_lightning", "transformers", "accelerate", "torch"}
+FRAMEWORKS = {"lightning", "pytorch_lightning", "transformers", "accelerate", "keras", "deepspeed", "megatron", "torch"}
 ALL = list(integrations.found().values())
 
 

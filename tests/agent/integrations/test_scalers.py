@@ -1,9 +1,11 @@
-"""Scalers of DeepSpeed's and Megatron's conventions, on objects of the same interface that follow the same rules."""
+"""Scalers that are no GradScaler: DeepSpeed's and Megatron's own, and objects of the same interface for what those do
+not do on a CPU (a scale that is a tensor changed in place, as older versions of Megatron have it)."""
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import halfscope
@@ -12,6 +14,7 @@ import torch
 from halfscope.integrations import scalers
 
 from tests.agent.instrument.conftest import Recorded
+from tests.helpers.frameworks.seen import Seen, weights
 
 OVERFLOWS = (0, 3, 4, 5, 9)
 NUM_STEPS = 14
@@ -210,6 +213,124 @@ def test_steps_withheld_in_a_row_are_counted_where_masters_are_trained(
     assert list(recorded.series("grad.norm")) == [2, 4]
     if sees_backward:
         assert set(recorded.series("samples").values()) == {6.0}
+
+
+@pytest.fixture(scope="module")
+def own(framework: Callable[[str], Any]) -> Iterator[Any]:
+    """DeepSpeed and Megatron, in a process group of one."""
+    loaded = framework("own_scalers")
+    with loaded.alone():
+        yield loaded
+        loaded.parallel_state.destroy_model_parallel()
+
+
+def batches(num: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    found = [torch.randn(4, 4, generator=generator) for _ in range(num)]
+    found[num // 2].mul_(2e5)  # infinite in FP16
+    return found
+
+
+def train_deepspeed(engine: Any, report: Callable[[], None], run: Any = None) -> tuple[list[Seen], list[Any]]:
+    """What is seen of each step, and the weights at the end."""
+    parts = engine.gradient_accumulation_steps()
+    seen: list[Seen] = []
+    losses: list[float] = []
+    for at, inputs in enumerate(batches(12 * parts)):
+        scale = float(engine.optimizer.loss_scale)
+        loss = engine(inputs.half()).float().pow(2).mean()
+        losses.append(float(loss.detach()))
+        engine.backward(loss)
+        engine.step()
+        report()
+        if (at + 1) % parts == 0:
+            norm = float(engine.get_global_grad_norm() or math.inf)
+            seen.append(Seen(losses, scale, norm, not engine.optimizer.overflow))
+            if run is not None:
+                run.step(loss=sum(losses) / parts)
+            losses = []
+    return seen, weights(engine.module)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("stage", "accumulation"), [(0, 1), (1, 1), (1, 4)])
+def test_deepspeed_itself(own: Any, watching: Any, stage: int, accumulation: int) -> None:
+    """Real engines, without ZeRO and with: every step's scale, skip, loss and norm, also of steps withheld in a row,
+    which no hook of torch's sees; weights bit for bit those of a training without us."""
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    seen, plain = train_deepspeed(
+        own.deepspeed_engine(copy.deepcopy(model), stage=stage, accumulation=accumulation), lambda: None
+    )
+    assert {each.applied for each in seen} == {True, False}
+    engine = own.deepspeed_engine(model, stage=stage, accumulation=accumulation)
+    run = watching(engine.module, engine.optimizer)
+    again, watched = train_deepspeed(engine, scalers.deepspeed(engine), run)
+    assert watched == plain
+    assert repr(again) == repr(seen)
+    recorded = watching.read()
+    check(recorded, seen, float(engine.optimizer.loss_scale), "deepspeed/grad_norm")
+    assert set(recorded.series("samples").values()) == {4.0 * accumulation}
+    (scaler,) = recorded.facts["scalers"]
+    assert scaler["growth_interval"] == 3
+    if stage:
+        assert scaler["hysteresis"] == 2
+    clipped = recorded.series("grad.norm")  # DeepSpeed clips before it calls the optimizer
+    assert all(norm <= 0.5001 for norm in clipped.values())
+    assert recorded.facts["gradient_points"]["AdamW"]["clipped"] == "maybe"
+
+
+def check(recorded: Recorded, seen: list[Seen], last_scale: float, norm: str) -> None:
+    """Every step is what the training saw."""
+    steps = range(len(seen))
+    assert recorded.steps() == list(steps)
+    assert list(recorded.series("amp.scale").values()) == [each.scale for each in seen]
+    assert list(recorded.series("amp.scale_next").values()) == [*[each.scale for each in seen[1:]], last_scale]
+    assert recorded.series("amp.skipped") == {step: float(not seen[step].applied) for step in steps}
+    assert list(recorded.series("opt.steps").values()) == [sum(each.applied for each in seen[: n + 1]) for n in steps]
+    losses = {step: sum(seen[step].losses) / len(seen[step].losses) for step in steps}
+    assert recorded.series("loss") == pytest.approx(losses, rel=1e-6, nan_ok=True)
+    assert [event.step for event in recorded.kinds("skip")] == [step for step in steps if not seen[step].applied]
+    assert not recorded.kinds("nonfinite_applied", "agent_degraded", "half_precision_parameters")
+    norms = {step: seen[step].norm for step in recorded.series(norm) if seen[step].applied}
+    assert norms
+    assert {step: recorded.series(norm)[step] for step in norms} == pytest.approx(norms, rel=1e-6)
+    assert recorded.series("lr")[0] == 1e-2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_megatron_itself(own: Any, watching: Any) -> None:
+    """Its real optimizer and scaler, with hysteresis and clipping: every step, bit for bit as without us."""
+
+    def train(watch: bool) -> tuple[list[Seen], list[Any], float]:
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)).half()
+        seen = []
+        with own.on_cpu():
+            optimizer = own.megatron_optimizer(model)
+            run = watching(model, optimizer) if watch else None
+            report = scalers.megatron(optimizer) if watch else lambda *_: None
+            for inputs in batches(12):
+                optimizer.zero_grad()
+                scale = float(optimizer.grad_scaler.scale)
+                loss = model(inputs.half()).float().pow(2).mean()
+                optimizer.scale_loss(loss).sum().backward()
+                result = optimizer.step()
+                report(*result)
+                if run is not None:
+                    run.step(loss=loss)
+                seen.append(Seen([float(loss.detach())], scale, float(result[1] or math.inf), result[0]))
+            return seen, weights(model), float(optimizer.grad_scaler.scale)
+
+    seen, plain, last = train(False)
+    assert {each.applied for each in seen} == {True, False}
+    assert repr(train(True)) == repr((seen, plain, last))
+    recorded = watching.read()
+    check(recorded, seen, last, "megatron/grad_norm")
+    (scaler,) = recorded.facts["scalers"]
+    assert (scaler["hysteresis"], scaler["min_scale"], scaler["growth_interval"]) == (2, 1.0, 3)
+    # Megatron's clipping is its own: the optimizer is handed what is clipped already.
+    assert all(norm <= 0.501 for norm in recorded.series("grad.norm").values())
 
 
 @pytest.mark.parametrize("make", [scalers.deepspeed, scalers.megatron])
