@@ -17,7 +17,7 @@ class _Errors(Heatmap):
 
 PANEL = _Errors(
     id="buckets-error",
-    title="Error of the reduction by bucket",
+    title="Reduction error by bucket",
     series=("comm.time_s",),
     unit="1",
     quantity="error",

@@ -7,7 +7,7 @@ from halfscope_server.query.buckets import rate_cells
 
 PANEL = Heatmap(
     id="buckets-rate",
-    title="Achieved bandwidth by bucket",
+    title="Bandwidth by bucket",
     series=("comm.bytes",),
     unit="bytes/s",
     quantity="bandwidth",

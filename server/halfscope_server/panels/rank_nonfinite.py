@@ -6,9 +6,9 @@ from halfscope_server.panels.rank_heat import Heatmap
 
 PANEL = Heatmap(
     id="ranks-nonfinite",
-    title="NaN and Inf in the own gradient by rank",
+    title="NaN and Inf in own gradient",
     series=("grad.nonfinite_local",),
     unit="1",
-    quantity="elements",
+    quantity="layers",
     order=630,
 )

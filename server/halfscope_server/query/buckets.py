@@ -19,19 +19,15 @@ TIME = "comm.time_s"
 
 
 def bytes_cells(view: RunView, window: Window) -> Cells | None:
-    """Bytes that a rank hands to the reduction of each bucket, where they change and at the window's beginning."""
+    """Bytes that a rank hands to the reduction of each bucket, as at the end of each column."""
     span = view.resolve(window)
     if span is None:
         return None
     held = _held(view, span)
-    told = [steps[(steps > span.first_step) & (steps <= span.last_step)] for steps, _ in held.values()]
-    step = np.unique(np.concatenate([*told, np.array([span.first_step])]))
-    last = np.append(step[1:] - 1, span.last_step)
+    width = -(-span.num_steps // MAX_COLUMNS)
+    step = np.arange(span.first_step, span.last_step + 1, width)
+    last = np.minimum(step + width - 1, span.last_step)
     value = np.array([_at(one, last) for one in held.values()]).reshape(len(held), step.size)
-    if step.size > MAX_COLUMNS:
-        starts = np.arange(0, step.size, -(-step.size // MAX_COLUMNS))
-        value, step = np.fmax.reduceat(value, starts, axis=1), step[starts]
-        last = np.append(step[1:] - 1, span.last_step)
     return in_rows(
         np.array(list(held), np.int64),
         value,
@@ -39,7 +35,7 @@ def bytes_cells(view: RunView, window: Window) -> Cells | None:
         step=step,
         last_step=last,
         time_us=_times(view, step),
-        width=int(np.max(last - step + 1)),
+        width=width,
     )
 
 

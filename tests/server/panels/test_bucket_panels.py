@@ -58,12 +58,12 @@ def test_bytes_hold_until_others_are_told(view: RunView) -> None:
     """Also where the window begins behind the change."""
     cells = bytes_cells(view, Window())
     assert cells is not None
-    assert cells.step.tolist() == [0, REBUILT]
-    assert cells.last_step.tolist() == [REBUILT - 1, NUM_STEPS - 1]
-    assert_array_equal(cells.value, [SIZES[0], SIZES[1]])
+    is_rebuilt = np.arange(NUM_STEPS) >= REBUILT
+    assert cells.step.tolist() == cells.last_step.tolist() == list(range(NUM_STEPS))
+    assert_array_equal(cells.value, [np.where(is_rebuilt, after, before) for before, after in SIZES.values()])
     later = bytes_cells(view, Window(first=30, last=40))
     assert later is not None
-    assert_array_equal(later.value, [[SIZES[0][1]], [SIZES[1][1]]])
+    assert_array_equal(later.value, [[after] * 11 for _, after in SIZES.values()])
 
 
 def test_bandwidth_is_that_of_the_slowest_rank(view: RunView) -> None:
