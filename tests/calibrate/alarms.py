@@ -37,6 +37,8 @@ NUM_SEEDS = 3
 SHORT, LONG = 3_000, 20_000
 """Steps."""
 PRECISIONS = ("FP32", "FP16", "BF16")
+LONGEST_S = 3_600.0
+"""That one training may take, on a machine that does other things as well."""
 DRAWN_SEEDS = 10
 OF_THE_MACHINE = "throughput-drop"
 """Of real trainings it tells what else the machine did meanwhile, and is right; drawn ones have a pace of their own."""
@@ -97,9 +99,9 @@ def _healthy(course: str, folder: Path, python: Preloaded, share: float) -> int:
 def _train(python: Preloaded, arguments: list[str], home: Path) -> None:
     home.mkdir(parents=True)
     environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])}
-    done = python.run(arguments, env=environment, cwd=home, strict=False)
+    done = python.run(arguments, env=environment, cwd=home, strict=False, timeout_s=LONGEST_S)
     if done.returncode:
-        raise SystemExit(done.stderr)
+        raise SystemExit(f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr}")
 
 
 def recorded(folder: Path) -> tuple[RunRow, list[list[Update]]]:
