@@ -90,7 +90,7 @@ class Heatmap:
 
     def fill(self, view: RunView, window: Window) -> Fill:
         cells, span = self.cells(view, window), view.resolve(window)
-        if cells is None or span is None or not cells.step.size:
+        if cells is None or span is None or not (np.isfinite(cells.value).any() or cells.bad.any()):
             why = "No step yet." if span is None else nothing_there(span, window)
             empty = {"x": [], "y": [], "visible": False}
             return Fill(
@@ -99,12 +99,12 @@ class Heatmap:
                 label=f"{self.title}, run {view.row.name}, nothing measured",
                 empty=why,
             )
-        worst = self.worst_words(cells)
+        headline = self.worst_words(cells)
         return Fill(
             data=self._draw(cells, window, span),
             layout={"xaxis": axes.x_axis(view, window, span), "yaxis": self._rows_axis(cells)},
-            label=f"{self.title}, run {view.row.name}, {step_range(span.first_step, span.last_step)}, most {worst}",
-            headline=f"most {worst}",
+            label=f"{self.title}, run {view.row.name}, {step_range(span.first_step, span.last_step)}, {headline}",
+            headline=headline,
             first_step=span.first_step,
             last_step=span.last_step,
             make_table=lambda: self._table(cells),
@@ -192,15 +192,15 @@ class Heatmap:
         return f"{self.row_name}{'s' if several else ''} {self._label(cells, row)}"
 
     def worst_words(self, cells: Cells) -> str:
-        """`41 ms on rank 3 at step 1,200`."""
+        """`most 41 ms on rank 3 at step 1,200`."""
         known = np.where(np.isnan(cells.value), -np.inf, cells.value)
         if not np.isfinite(known).any():
-            return "not known"
+            return "no finite value"
         row, column = np.unravel_index(int(known.argmax()), known.shape)
         name = f"{self.row_name} {integer(int(cells.worst[row, column]))}"
         where = step_range(int(cells.step[column]), int(cells.last_step[column]))
         words = quantity(float(cells.value[row, column]), self.unit)
-        return f"{words}{f' {self.quantity}' if self.unit == '1' else ''} on {name} at {where}"
+        return f"most {words}{f' {self.quantity}' if self.unit == '1' else ''} on {name} at {where}"
 
     def _table(self, cells: Cells) -> Table:
         """Most and newest of every row."""

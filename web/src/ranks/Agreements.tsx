@@ -38,6 +38,7 @@ function Agreement({ one, lastStep }: { one: RankAgreement; lastStep: number }) 
       </span>
       <span className={`agreement-words severity-${severity}`}>
         {text}
+        {one.stretches.length > 1 && ` ${formatCount(one.stretches.length)} times`}
         <span className="muted"> · {formatCount(one.num_steps)} steps compared</span>
         {one.first && <Parted parting={one.first} />}
       </span>

@@ -109,6 +109,7 @@ function Charts({ section, summary, strip, window, onVisible }: RanksProps & { s
   if (error && !list) return <FailedState error={error} onRetry={refetch} />;
   if (!list) return <Loading what="the charts" />;
   const panels = list.panels.filter((panel) => panel.section === section);
+  if (panels.length === 0) return <p className="muted">The charts come with the first steps.</p>;
   return (
     <>
       <ViewControls view={view} strip={strip} />
