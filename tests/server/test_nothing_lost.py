@@ -46,8 +46,8 @@ HEADS = [
     encode(Declare(series=[Series(sid=0, name="loss")])),
 ]
 INFO = StreamInfo(pid=os.getpid(), started_us=1)
-SEGMENT_BYTES = 600
-QUOTA_BYTES = 6 * SEGMENT_BYTES
+SEGMENT_BYTES = 400
+QUOTA_BYTES = 4 * SEGMENT_BYTES
 MAX_COPIES = 3
 SERVER = "https://server.test"
 FAR_FUTURE_US = 10**16
