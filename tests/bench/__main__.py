@@ -21,9 +21,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     options = parser.parse_args(arguments)
     # Late: --help and --list of a runner should not wait for torch more than they must.
-    from tests.bench import agent, alerts, backtest, comparing, footprint, ingest, layers, ranks, reading, reducing
+    from tests.bench import (
+        agent,
+        alerts,
+        backtest,
+        comparing,
+        footprint,
+        frameworks,
+        ingest,
+        large,
+        layers,
+        ranks,
+        reading,
+        reducing,
+    )
 
-    modules = (agent, footprint, reducing, ingest, reading, layers, comparing, ranks, alerts, backtest)
+    modules = (
+        agent, large, frameworks, footprint, reducing, ingest, reading, layers, comparing, ranks, alerts, backtest,
+    )  # fmt: skip
     known = [bench for module in modules for bench in module.BENCHES]
     benches = [bench for bench in known if bench.matches(options.only)]
     if not benches:

@@ -1,13 +1,14 @@
-"""What watching costs: watched against unwatched steps of one and the same training, in turns, one training thread.
+"""What watching costs the tiny perceptron: watched against unwatched steps of one and the same training, in turns.
 
 Each way of watching has a copy of the training to itself, whose hooks are taken off and set again between turns: two
 copies differ by several percent through where their memory lies, which is more than watching costs. Ways are the
-default, with journal, sender process and a real server, and where it matters mode="offline", a sketch of all
-gradients at every step, and both without the compiled helper.
-Each round gives one ratio per copy, watched to unwatched; what is printed is the median over rounds. A second unwatched
-turn of the default's copy, against the first, is the noise of the measurement itself.
-Invariant: the order of turns is reversed every other round, and a turn by default holds as many steps as lie between
-two sketches, or a multiple of that: so each has its share of them, and the median is not of turns without any.
+default, with journal, sender process and a real server, mode="offline", and the default without the compiled helper.
+The order of turns is reversed every other round, so that drift cancels in the mean of two neighbours; what is printed
+is the median over those. A second unwatched turn of the default's copy, against the first, is the noise of the
+measurement itself. Where processor time goes is told apart: the training thread, the other threads of its process, the
+sender.
+Invariant: a turn holds as many steps as lie between two sketches, or a multiple of that: so each has its share of them,
+and the median is not of turns without any.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,19 +26,20 @@ import halfscope
 import torch
 from halfscope import native
 from halfscope.probes import gradients
+from halfscope.send import status
 
 from tests.bench import workloads
 from tests.bench.report import Bench, Measurement, say
 from tests.bench.server_process import Server, serving
 
-DEFAULT, OFFLINE, EVERY_STEP = "default", "offline", "every_step"
-PLAIN, PLAIN_EVERY_STEP = "plain", "plain_every_step"
-"""Without the compiled helper; the other ways have it where it was built, as users do."""
+DEFAULT, OFFLINE, PLAIN = "default", "offline", "plain"
+"""`plain`: without the compiled helper; the others have it where it was built, as users do."""
 SETTLED_AFTER_STEPS = 110
 SETTLED_AFTER_S = 60.0
 """The interval of sketches is widened after the first ten; what comes before is the start of a run, not its cost."""
-CHANGE_S = 0.3
-"""Untimed steps behind a change: journal and sender are at work, or have ended theirs, when the clock starts."""
+CHANGE_S = 0.8
+"""Untimed steps behind a change: journal and sender (a frame every half second) are at work, or have ended theirs, when
+the clock starts."""
 
 
 @contextmanager
@@ -62,7 +64,7 @@ class Plan:
     """All rounds together; at least `min_rounds` are run whatever it says."""
     arms: tuple[str, ...]
     """Ways of watching."""
-    min_rounds: int = 5
+    min_rounds: int = 6
     max_rounds: int = 200
 
 
@@ -73,6 +75,9 @@ class Turn:
     wall_s: float
     cpu_s: float
     """Processor time of the training thread alone: steady on a busy machine, but blind to waiting for other threads."""
+    threads_cpu_s: float
+    """Of the other threads of the training process."""
+    sender_cpu_s: float
     own_s: float
     """By the agent's own clock, of which `halfscope.cost_share` is made."""
 
@@ -83,21 +88,26 @@ class Arm:
 
     work: workloads.Workload
     run: halfscope.Run
+    folder: Path
+    """Of its journal."""
     is_plain: bool
     """Without the compiled helper."""
     unwatched: list[Turn] = field(default_factory=list)
     watched: list[Turn] = field(default_factory=list)
     again: list[Turn] = field(default_factory=list)
 
+    def helper(self) -> AbstractContextManager[None]:
+        """In which its steps are made."""
+        return without_helper() if self.is_plain else nullcontext()
+
     def turn(self, is_watched: bool, num_steps: int, change_s: float) -> Turn:
         """Some steps with the hooks set, or without any."""
-        with without_helper() if self.is_plain else nullcontext():
+        with self.helper():
             return self._turn(is_watched, num_steps, change_s)
 
     def _turn(self, is_watched: bool, num_steps: int, change_s: float) -> Turn:
-        watcher, guard = self.run._watcher, self.run._guard
+        watcher = self.run._watcher
         assert watcher is not None
-        assert guard is not None
         update = self.watched_update if is_watched else self.work.update
         if is_watched:
             watcher.attach()
@@ -105,13 +115,23 @@ class Arm:
         update()
         while time.perf_counter() < until_s:
             update()
-        own_ns, cpu_s, wall_s = guard.own_ns, time.thread_time(), time.perf_counter()
+        began = self._clocks()
         for _ in range(num_steps):
             update()
-        wall_s, cpu_s, own_ns = time.perf_counter() - wall_s, time.thread_time() - cpu_s, guard.own_ns - own_ns
+        wall_s, thread_s, process_s, sender_s, own_s = (
+            (after - before) / num_steps for after, before in zip(self._clocks(), began, strict=True)
+        )
         if is_watched:
             watcher.detach()
-        return Turn(wall_s=wall_s / num_steps, cpu_s=cpu_s / num_steps, own_s=own_ns / 1e9 / num_steps)
+        return Turn(
+            wall_s=wall_s, cpu_s=thread_s, threads_cpu_s=process_s - thread_s, sender_cpu_s=sender_s, own_s=own_s
+        )
+
+    def _clocks(self) -> tuple[float, float, float, float, float]:
+        guard = self.run._guard
+        assert guard is not None
+        wall_s, sender_s = time.perf_counter(), cpu_s_of(status(self.folder).pid)
+        return wall_s, time.thread_time(), time.process_time(), sender_s, guard.own_ns / 1e9
 
     def watched_update(self) -> None:
         """One step as a user's loop has it."""
@@ -125,26 +145,35 @@ class Arm:
 
 
 PLANS: dict[str, Plan] = {
-    # A turn of half a second holds several writes of the journal (50 ms) and frames of the sender (200 ms).
-    "mlp": Plan(make=workloads.mlp, block_s=0.5, budget_s=90.0, arms=(OFFLINE, DEFAULT, PLAIN)),
-    "gpt": Plan(make=workloads.gpt, block_s=1.0, budget_s=150.0, arms=(DEFAULT, EVERY_STEP, PLAIN_EVERY_STEP)),
-    "gpt_fp32": Plan(
-        make=workloads.gpt_fp32, block_s=1.0, budget_s=110.0, arms=(DEFAULT, EVERY_STEP, PLAIN_EVERY_STEP)
-    ),
-    "cnn": Plan(make=workloads.cnn, block_s=1.0, budget_s=110.0, arms=(DEFAULT, EVERY_STEP, PLAIN_EVERY_STEP)),
+    # A turn of a second holds some writes of the journal (50 ms) and two frames of the sender.
+    "mlp": Plan(make=workloads.mlp, block_s=1.0, budget_s=180.0, arms=(OFFLINE, DEFAULT, PLAIN)),
 }
+WHATS = ("ratio", "extra_us", "extra_cpu_us", "threads_cpu_us", "sender_cpu_us", "own_share")
 
 
 def _names(workload: str) -> list[str]:
     return [
         f"agent.{workload}.unwatched.step_ms",
         f"agent.{workload}.again.ratio",
-        *(
-            f"agent.{workload}.{arm}.{what}"
-            for arm in PLANS[workload].arms
-            for what in ("ratio", "extra_us", "extra_cpu_us", "own_share")
-        ),
+        f"agent.{workload}.again.extra_us",
+        *(f"agent.{workload}.{arm}.{what}" for arm in PLANS[workload].arms for what in WHATS),
     ]
+
+
+def cpu_s_of(pid: int) -> float:
+    """Processor time of all threads of a process so far; 0 where there is none."""
+    total_ns = 0
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat") if pid else ():
+        with suppress(OSError):  # a thread that has ended meanwhile
+            total_ns += int(path.read_text().split()[0])
+    return total_ns / 1e9
+
+
+def _median(values: Iterable[float]) -> float:
+    """Of the means of neighbouring rounds, of which one ran backwards."""
+    values = list(values)
+    pairs = list(zip(values[::2], values[1::2], strict=False))
+    return statistics.median((one + other) / 2 for one, other in pairs) if pairs else statistics.median(values)
 
 
 def _measure(workload: str, quick: bool) -> Iterator[Measurement]:
@@ -158,16 +187,19 @@ def _measure(workload: str, quick: bool) -> Iterator[Measurement]:
     base = arms[DEFAULT].unwatched
     step_ms = statistics.median(turn.wall_s for turn in base) * 1e3
     yield Measurement(name=f"agent.{workload}.unwatched.step_ms", value=step_ms, unit="ms")
-    pairs = zip(arms[DEFAULT].again, base, strict=True)
-    ratio = statistics.median(again.wall_s / first.wall_s for again, first in pairs)
+    pairs = list(zip(arms[DEFAULT].again, base, strict=True))
+    ratio, extra_s = _median(one.wall_s / other.wall_s for one, other in pairs), [a.wall_s - b.wall_s for a, b in pairs]
     yield Measurement(name=f"agent.{workload}.again.ratio", value=ratio, unit="ratio")
+    yield Measurement(name=f"agent.{workload}.again.extra_us", value=_median(extra_s) * 1e6, unit="us")
     for name, arm in arms.items():
         both = list(zip(arm.watched, arm.unwatched, strict=True))
         found = {
-            "ratio": statistics.median(watched.wall_s / other.wall_s for watched, other in both),
-            "extra_us": statistics.median(watched.wall_s - other.wall_s for watched, other in both) * 1e6,
-            "extra_cpu_us": statistics.median(watched.cpu_s - other.cpu_s for watched, other in both) * 1e6,
-            "own_share": statistics.median(watched.own_s / watched.wall_s for watched in arm.watched),
+            "ratio": _median(watched.wall_s / other.wall_s for watched, other in both),
+            "extra_us": _median(watched.wall_s - other.wall_s for watched, other in both) * 1e6,
+            "extra_cpu_us": _median(watched.cpu_s - other.cpu_s for watched, other in both) * 1e6,
+            "threads_cpu_us": _median(watched.threads_cpu_s - other.threads_cpu_s for watched, other in both) * 1e6,
+            "sender_cpu_us": _median(watched.sender_cpu_s - other.sender_cpu_s for watched, other in both) * 1e6,
+            "own_share": _median(watched.own_s / watched.wall_s for watched in arm.watched),
         }
         for what, value in found.items():
             unit = "us" if what.endswith("_us") else what.removeprefix("own_")
@@ -177,24 +209,39 @@ def _measure(workload: str, quick: bool) -> Iterator[Measurement]:
 def _arms(plan: Plan, stack: ExitStack, folder: Path, server: Server) -> dict[str, Arm]:
     os.environ["HALFSCOPE_TOKEN"] = server.token
     stack.callback(os.environ.pop, "HALFSCOPE_TOKEN", None)
-    arms: dict[str, Arm] = {}
-    for name in plan.arms:
-        work = plan.make()
-        is_plain = name in (PLAIN, PLAIN_EVERY_STEP)
-        with without_helper() if is_plain else nullcontext():
-            run = halfscope.watch(
-                work.model,
-                work.optimizer,
-                project="bench",
-                name=name,
-                mode="offline" if name == OFFLINE else None,
-                every=1 if name in (EVERY_STEP, PLAIN_EVERY_STEP) else None,
-                server=server.url,
-                directory=folder / name,
-            )
-        stack.callback(run.finish)
-        arms[name] = Arm(work=work, run=run, is_plain=is_plain)
-    return arms
+    return {
+        name: watched(
+            plan.make, stack, folder / name, server, is_plain=name == PLAIN, mode="offline" if name == OFFLINE else None
+        )
+        for name in plan.arms
+    }
+
+
+def watched(
+    make: Callable[[], workloads.Workload],
+    stack: ExitStack,
+    folder: Path,
+    server: Server,
+    *,
+    is_plain: bool,
+    mode: str | None = None,
+    every: int | None = None,
+) -> Arm:
+    """A training of its own, and a run that watches it until the stack is left."""
+    work = make()
+    with without_helper() if is_plain else nullcontext():
+        run = halfscope.watch(
+            work.model,
+            work.optimizer,
+            project="bench",
+            name=folder.name,
+            mode=mode,
+            every=every,
+            server=server.url,
+            directory=folder,
+        )
+    stack.callback(run.finish)
+    return Arm(work=work, run=run, folder=folder, is_plain=is_plain)
 
 
 def _rounds(workload: str, plan: Plan, arms: dict[str, Arm], *, quick: bool) -> None:
@@ -208,7 +255,7 @@ def _rounds(workload: str, plan: Plan, arms: dict[str, Arm], *, quick: bool) -> 
         num_steps = -(-num_steps // default.sketch_every) * default.sketch_every
     turns = [(arm, is_watched, into) for arm in arms.values() for is_watched, into in _order(arm, arm is default)]
     round_s = (num_steps * step_s + max(change_s, step_s)) * len(turns)
-    num_rounds = 2 if quick else min(plan.max_rounds, max(plan.min_rounds, int(plan.budget_s / round_s)))
+    num_rounds = 2 if quick else min(plan.max_rounds, max(plan.min_rounds, int(plan.budget_s / round_s))) // 2 * 2
     say(
         f"agent.{workload}: {num_rounds} rounds of {len(turns)} turns of {num_steps} steps, a sketch every "
         f"{default.sketch_every}, about {num_rounds * round_s:.0f} s"
@@ -225,7 +272,7 @@ def _order(arm: Arm, is_default: bool) -> list[tuple[bool, list[Turn]]]:
 def _settle(arm: Arm, *, quick: bool) -> None:
     """The first steps of a run, and then its hooks are off."""
     until_s = time.perf_counter() + SETTLED_AFTER_S
-    with without_helper() if arm.is_plain else nullcontext():
+    with arm.helper():
         for _ in range(2 if quick else SETTLED_AFTER_STEPS):
             arm.watched_update()
             if time.perf_counter() > until_s:

@@ -76,18 +76,18 @@ class CalmSteps:
         """The optimizer's step returned: completes the attempt, where all is calm."""
         watcher, clock = self._watcher, self._clock
         attempt = watcher.attempt
-        if not attempt.is_calm or watcher.backward_seen or clock.phase is not OPEN or len(groups) != 1:
+        if not attempt.is_calm or clock.phase is not OPEN or len(groups) != 1:
             return False
         rate = groups[0].get("lr")
-        if type(rate) is not float or attempt.notable or watcher.scalers:
+        if type(rate) is not float or attempt.notable or watcher.scalers or watcher.backward_seen:
             return False
         attempt.calm_rate = rate
         clock.phase = COMPLETE
         attempt.step = clock.step
         attempt.completed_ns = now_ns = time.perf_counter_ns()
         attempt.completed_us = time.time_ns() // 1000
-        watcher.completed_calmly(attempt)
         watcher.thread = get_ident()
+        watcher.completed_calmly(attempt)
         self._inputs.turn(attempt)
         if now_ns >= self._interval.overdue_ns:
             self._interval.is_overdue = True

@@ -28,6 +28,8 @@ class ClosedAttempts:
         self._emit = emit
         self._queue: deque[Attempt] = deque()
         self._drained_ns = 0
+        self._has_flights = False
+        """Some attempt of this run had values on a device."""
         self._before_ns: int | None = None
         """When the attempt before the oldest in the queue was complete."""
         self._before_own_ns = self._before_idle_ns = 0
@@ -44,6 +46,8 @@ class ClosedAttempts:
         """Takes an attempt that has closed, and tells what is due."""
         queue, now_ns = self._queue, attempt.completed_ns
         queue.append(attempt)
+        if attempt.pending:
+            self._has_flights = True
         if attempt.notable or len(queue) >= BATCH_ATTEMPTS or now_ns - self._drained_ns >= BATCH_NS:
             self._drained_ns = now_ns
             self.drain()
@@ -54,24 +58,37 @@ class ClosedAttempts:
         Args:
             wait: for those that have not: only at the end of a run.
         """
-        queue, arrived = self._queue, []
-        before_ns, before_own_ns = self._before_ns, self._before_own_ns
+        arrived = self._arrived(wait=wait)
+        if not arrived:
+            return
+        before_ns, before_own_ns, idle_ns = self._before_ns, self._before_own_ns, self._before_idle_ns
+        for attempt in arrived:
+            now_ns, own_ns = attempt.completed_ns, attempt.own_ns
+            if before_ns is not None and now_ns > before_ns:
+                took_ns = now_ns - before_ns
+                attempt.step_s = took_ns / 1e9
+                attempt.between_s = idle_ns / 1e9
+                attempt.cost_share = (own_ns - before_own_ns) / took_ns
+            before_ns, before_own_ns, idle_ns = now_ns, own_ns, attempt.idle_ns
+        self._before_ns, self._before_own_ns, self._before_idle_ns = before_ns, before_own_ns, idle_ns
+        self._emit(arrived)
+        if self._has_flights:
+            for attempt in arrived:
+                for flight in attempt.flights:
+                    flight.land()
+
+    def _arrived(self, *, wait: bool) -> list[Attempt]:
+        """Takes out of the queue what can be told."""
+        queue = self._queue
+        if not self._has_flights:
+            arrived = list(queue)
+            queue.clear()
+            return arrived
+        arrived = []
         while queue and (wait or not queue[0].flights or queue[0].arrived()):
             attempt = queue.popleft()
             arrived.append(attempt)
             if wait:
                 for flight in attempt.flights:
                     flight.event.synchronize()
-            now_ns, own_ns = attempt.completed_ns, attempt.own_ns
-            if before_ns is not None and now_ns > before_ns:
-                attempt.step_s = (now_ns - before_ns) / 1e9
-                attempt.between_s = self._before_idle_ns / 1e9
-                attempt.cost_share = (own_ns - before_own_ns) / (now_ns - before_ns)
-            before_ns, before_own_ns = now_ns, own_ns
-            self._before_idle_ns = attempt.idle_ns
-        if arrived:
-            self._before_ns, self._before_own_ns = before_ns, before_own_ns
-            self._emit(arrived)
-            for attempt in arrived:
-                for flight in attempt.flights:
-                    flight.land()
+        return arrived

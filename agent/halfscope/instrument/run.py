@@ -29,6 +29,9 @@ logger = logging.getLogger("halfscope")
 
 MAX_LOGGED_SERIES = 32_768
 """Names that `run.log` takes: half of what a server takes of a stream, which refuses whole rows beyond that."""
+MAX_KNOWN_NAMES = 64
+"""Sets of names that are remembered as a whole, when they come again."""
+_FLOAT = frozenset({float})
 DRAIN_S = 2.0
 """How long `finish` waits for the sender where that cannot outlive the training."""
 
@@ -61,6 +64,8 @@ class Run:
         self._watcher, self._recorder, self._guard, self._on_end = watcher, recorder, guard, on_end
         self._alerts: Alerts | None = None
         self._logged_sids: dict[str, int] = {}
+        self._known_names: dict[tuple[str, ...], tuple[int, ...]] = {}
+        """Of whole calls of `log`, the series of their names."""
         self._died: tuple[int, BaseException] | None = None
         """The exception that ended the thread which trained, and the step it came to."""
         if guard is not None:
@@ -245,18 +250,17 @@ class Run:
         attempt, sids = self._watcher.attempt, self._logged_sids
         if attempt.logged is None:
             attempt.logged = {}
-        logged, left = attempt.logged, {**(values or {}), **named} if named or values is None else values
-        if sids:
-            # What is logged at every step are numbers under known names: with twenty of them each call would show.
-            others: dict[str, Any] = {}
-            for name, value in left.items():
-                if type(value) is float and name in sids:
-                    logged[sids[name]] = value
-                else:
-                    others[name] = value
-            left = others
+        left = {**(values or {}), **named} if named or values is None else values
+        # What is logged at every step are numbers under the same names: with twenty of them each opcode would show.
+        names = tuple(left)
+        known = self._known_names.get(names)
+        if known is not None and _FLOAT.issuperset(map(type, left.values())):
+            attempt.logged.update(zip(known, left.values(), strict=True))
+            return
         for name, value in _flat("", left):
             self._log_one(name, value)
+        if known is None and len(self._known_names) < MAX_KNOWN_NAMES and all(name in sids for name in names):
+            self._known_names[names] = tuple(sids[name] for name in names)
 
     def _log_one_now(self, name: str, value: Any) -> None:
         watcher = self._watcher

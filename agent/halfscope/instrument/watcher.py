@@ -37,7 +37,8 @@ from halfscope.record.clock import COMPLETE, OPEN, StepClock
 if TYPE_CHECKING:
     from halfscope.instrument.ddp.watching import ReductionWatch
 
-is_compiling = torch.compiler.is_compiling
+is_compiling = torch.compiler.is_dynamo_compiling
+"""What else `is_compiling` is true for, exports, runs no optimizer and no backward pass; this one asks less."""
 is_grad_enabled = torch.is_grad_enabled
 
 
@@ -176,8 +177,11 @@ class Watcher:
             return
         if self.backward_seen:
             self.after_backward()
-        if self._times_idleness and self.clock.phase is COMPLETE and not self.attempt.idle_ns:
-            self.attempt.idle_ns = time.perf_counter_ns() - self.attempt.completed_ns
+        step = self.clock.step
+        if self.clock.phase is COMPLETE:
+            step += 1
+            if self._times_idleness and not self.attempt.idle_ns:
+                self.attempt.idle_ns = time.perf_counter_ns() - self.attempt.completed_ns
         if not self._first_told:
             self._forward_inside(module, args, kwargs)
         if self._infers_samples and not self._forward_counted:
@@ -185,7 +189,7 @@ class Watcher:
             self._forward_counted = True
             self._pending_samples += forward.leading_size(args, kwargs) or 0
         if not self.inputs.is_useless:
-            self.inputs.seen(self.clock.step + (self.clock.phase is COMPLETE), args, kwargs)
+            self.inputs.seen(step, args, kwargs)
 
     def _forward_inside(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._first_told:

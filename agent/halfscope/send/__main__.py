@@ -29,7 +29,8 @@ from halfscope.send.process import SenderStatus, crash_path, lock_path, status_p
 from halfscope.send.ship import Shipper
 from halfscope.wire.messages import StreamInfo
 
-STATUS_INTERVAL_S = 0.5
+STATUS_INTERVAL_S = 2.0
+"""What is new is written at once."""
 IDLE_S = 5.0
 """How long it stays when all is shipped: the next cell of a notebook, or the next rank, finds it running."""
 ABANDONED_S = 900.0

@@ -91,6 +91,11 @@ class Outbox:
         return self.place.run_id, self.place.stream if self.ack.fork is None else self.ack.fork.stream
 
     @property
+    def num_waiting_bytes(self) -> int:
+        """Of what has been read and not sent."""
+        return self._queued_bytes
+
+    @property
     def is_shipped(self) -> bool:
         """Everything that is in the journal now is acknowledged."""
         return self._exhausted and not self._queue and self.ack.acked.seq >= self._read_next

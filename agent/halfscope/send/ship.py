@@ -31,11 +31,18 @@ from halfscope.wire.agent_session import (
 from halfscope.wire.backoff import Backoff
 from halfscope.wire.messages import AgentFrame, StreamInfo
 
-FRAME_INTERVAL_S = 0.2
+FRAME_INTERVAL_S = 0.5
+"""Each frame costs this machine the same whatever it holds, here and where the server is: wake-ups, a commit, an
+answer. Half a second is what a page is told of at most, too."""
+LOOK_INTERVAL_S = 0.2
+"""How often the journals are looked at: the end of a run is not to wait for the next frame."""
 SCAN_INTERVAL_S = 0.5
+BUSY_SCAN_INTERVAL_S = 1.0
+"""Likewise while some stream is at work."""
 LOOK_AGAIN_S = 60.0
 """When a stream that is not ours, or could not be read, is looked at again: a shared directory may hold thousands."""
-SAVE_INTERVAL_S = 0.2
+SAVE_INTERVAL_S = 2.0
+"""What is not saved when a sender is killed is asked of the server."""
 MAX_UNACKED_BATCHES = 32
 """Of all streams together: with 256 KiB each, 8 MiB before compression that a server is asked to hold for us."""
 MAX_CONNECT_DELAY_S = 30.0
@@ -132,7 +139,7 @@ class Shipper:
         """Take up what is there, without sending anything."""
         self._scan(self._clock_s())
 
-    def turn(self, max_wait_s: float = FRAME_INTERVAL_S) -> None:
+    def turn(self, max_wait_s: float = LOOK_INTERVAL_S) -> None:
         """Do what can be done now, then wait for an answer, or for as long as given."""
         now_s = self._clock_s()
         if now_s >= self._scan_at_s:
@@ -145,7 +152,8 @@ class Shipper:
                 stuck = self._session.is_stuck(now_s)
                 if stuck:
                     raise TransportError(stuck)
-                for frame in self._transport.receive(0.0 if is_behind else max_wait_s):
+                wait_s = 0.0 if is_behind else self._wait_s(now_s, max_wait_s)
+                for frame in self._transport.receive(wait_s):
                     for event in self._session.receive(frame, self._clock_s()):
                         self._handle(event)
             except TransportError as error:
@@ -156,6 +164,11 @@ class Shipper:
             self._save_at_s = now_s + SAVE_INTERVAL_S
             for outbox in self._outboxes.values():
                 outbox.save()
+
+    def _wait_s(self, now_s: float, max_wait_s: float) -> float:
+        """Until the next frame is due where one waits, and no longer than given."""
+        due_s = [outbox.due_s for outbox in self._outboxes.values() if outbox.num_waiting_bytes]
+        return max(0.0, min([max_wait_s, *(at_s - now_s for at_s in due_s if at_s > now_s)]))
 
     def close(self) -> None:
         """Leave the connection and let go of all streams."""
@@ -168,7 +181,7 @@ class Shipper:
 
     def _scan(self, now_s: float) -> None:
         """Take up streams that are new."""
-        self._scan_at_s = now_s + SCAN_INTERVAL_S
+        self._scan_at_s = now_s + (BUSY_SCAN_INTERVAL_S if self._outboxes else SCAN_INTERVAL_S)
         endpoint = self._endpoint()
         if endpoint is None:
             return
@@ -298,7 +311,8 @@ class Shipper:
     def _batches(self, key: Key, outbox: Outbox, now_s: float, room: int) -> Iterator[AgentFrame]:
         while room > 0 and self._session.room(key) > 0:
             waiting = outbox.fill()
-            if waiting == 0 or (waiting < BATCH_BYTES and now_s < outbox.due_s):
+            may_wait = waiting < BATCH_BYTES and not outbox.end_seen
+            if waiting == 0 or (may_wait and now_s < outbox.due_s):
                 return
             cut = outbox.cut()
             assert cut is not None

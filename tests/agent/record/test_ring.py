@@ -7,7 +7,7 @@ import struct
 from collections import Counter
 
 import pytest
-from halfscope.record.ring import MAX_POINTS_PER_RECORD, MAX_ROWS_PER_RECORD, Ring, Row, to_points
+from halfscope.record.ring import MAX_POINTS_PER_RECORD, MAX_ROWS_PER_RECORD, Block, Ring, Row, expanded, to_points
 from halfscope.wire.messages import Points
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +53,49 @@ def test_steps_ascend_and_no_row_holds_a_series_twice(rows: list[Row]) -> None:
     for column in points.columns:
         rows_of_column = struct.unpack(f"<{len(column.rows) // 4}I", column.rows)
         assert list(rows_of_column) == sorted(set(rows_of_column))
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> Block:
+    """Steps of the same series, column by column."""
+    steps = sorted(draw(st.sets(st.integers(-5, 20), min_size=1, max_size=6)))
+    sids = tuple(draw(st.lists(st.integers(0, 4), unique=True, min_size=1, max_size=4)))
+    values = st.lists(st.floats(), min_size=len(steps), max_size=len(steps))
+    return Block(steps, [step + 100 for step in steps], sids, [draw(values) for _ in sids])
+
+
+@given(st.lists(blocks() | rows_strategy.map(tuple), max_size=5))
+def test_blocks_give_the_points_of_their_rows(drawn: list[Block | tuple[Row, ...]]) -> None:
+    """Whatever stands before and behind them, ascending or not: the same points, and steps that ascend."""
+    items: list[Row | Block] = []
+    for each in drawn:
+        items += [each] if isinstance(each, Block) else each
+    points = to_points(items)
+    rows = [
+        (step, sid, struct.pack("<d", value))
+        for item in items
+        for step, values in (
+            [(step, [(sid, column[at]) for sid, column in zip(item.sids, item.columns, strict=True)])
+             for at, step in enumerate(item.steps)]
+            if isinstance(item, Block) else [(item[0], item[2])]
+        )
+        for sid, value in values
+    ]  # fmt: skip
+    assert Counter(decoded(points)) == Counter(rows)
+    steps = struct.unpack(f"<{len(points.steps) // 8}q", points.steps)
+    assert list(steps) == sorted(steps)
+    assert [step for step, _, _ in expanded(items)] == [
+        step for item in items for step in (item.steps if isinstance(item, Block) else [item[0]])
+    ]
+
+
+def test_a_full_ring_drops_whole_blocks_and_counts_them() -> None:
+    """A block counts as many rows as it has steps."""
+    ring = Ring(max_rows=4)
+    for step in range(0, 8, 2):
+        ring.block(Block([step, step + 1], [0, 0], (0, 1, 2), [[0.0, 0.0]] * 3))
+    assert ring.take_dropped() == (4, 12)
+    assert [len(block.steps) for run in ring.drain() for block in run] == [2, 2]
 
 
 def test_late_values_share_the_row_of_their_step() -> None:
