@@ -72,7 +72,7 @@ def _job(server: Server, run_id: str, nodes: int, *, steps: int, steps_per_s: fl
 def _open_page(server: Server, run_id: str) -> float:
     """Seconds until the report and all panels of the Ranks page are there."""
     panels = [each["id"] for each in _get(server, f"/api/v1/runs/{run_id}/panels")["panels"]]
-    wanted = [panel for panel in panels if panel.startswith("rank")]
+    wanted = [panel for panel in panels if panel.startswith(("ranks-", "buckets-"))]
     assert wanted, f"a job of many ranks has panels of them; it has {panels}"
     started = time.perf_counter()
     report = _get(server, f"/api/v1/runs/{run_id}/ranks")
