@@ -54,6 +54,8 @@ class Bench:
 MARKS: dict[str, Mark] = {
     "agent.gpt.default.ratio": Mark(relation="<=", value=1.01),
     "agent.cnn.default.ratio": Mark(relation="<=", value=1.01),
+    "agent.lightning.default.ratio": Mark(relation="<=", value=1.01),
+    "agent.trainer.default.ratio": Mark(relation="<=", value=1.01),
     "agent.mlp.default.extra_us": Mark(relation="<=", value=25.0),
     "agent.mlp.plain.extra_us": Mark(relation="<=", value=60.0),
     "agent.gpt.every_step.ratio": Mark(relation="<=", value=1.03),
