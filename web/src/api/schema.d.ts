@@ -1905,12 +1905,6 @@ export interface components {
              */
             default_gradient: "seen" | "true";
             /**
-             * Default Gradient
-             * @description How the window chart shows it where that is left to the run: as FP16 sees it where it computes in FP16.
-             * @enum {string}
-             */
-            default_gradient: "seen" | "true";
-            /**
              * Default Layer
              * @description The leaf with the worst underflow; what the window chart shows where no layer is chosen.
              */
