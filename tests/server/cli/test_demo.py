@@ -72,7 +72,7 @@ def test_headless_demo_trains_everything_and_says_what_was_recorded(tmp_path: Pa
     """The link first, then where each run stands, then one line per run out of the server."""
     with (
         python.executable() as trainer,
-        _demo(tmp_path, "--headless", "--steps", "4", trainer=trainer) as process,
+        _demo(tmp_path, "--headless", "--steps", "2", trainer=trainer) as process,
     ):
         said, _ = process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == 0, said
@@ -82,7 +82,7 @@ def test_headless_demo_trains_everything_and_says_what_was_recorded(tmp_path: Pa
     assert [line.split()[0] for line in recorded] == list(NAMES)
     for line in recorded:
         assert ("FP16-AMP" if "fp16" in line.split()[0] else "FP32") in line
-        assert "4 steps" in line
+        assert "2 steps" in line
         assert "Finished" in line
     assert "\x1b" not in said
 
