@@ -21,11 +21,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     options = parser.parse_args(arguments)
     # Late: --help and --list of a runner should not wait for torch more than they must.
-    from tests.bench import agent, alerts, backtest, comparing, footprint, frameworks, ingest, layers, ranks
-    from tests.bench import reading, reducing
+    from tests.bench import (
+        agent,
+        alerts,
+        backtest,
+        comparing,
+        footprint,
+        frameworks,
+        ingest,
+        large,
+        layers,
+        ranks,
+        reading,
+        reducing,
+    )
 
     modules = (
-        agent, frameworks, footprint, reducing, ingest, reading, layers, comparing, ranks, alerts, backtest,
+        agent, large, frameworks, footprint, reducing, ingest, reading, layers, comparing, ranks, alerts, backtest,
     )  # fmt: skip
     known = [bench for module in modules for bench in module.BENCHES]
     benches = [bench for bench in known if bench.matches(options.only)]
