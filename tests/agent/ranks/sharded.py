@@ -15,7 +15,7 @@ import halfscope
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
@@ -138,6 +138,21 @@ def tensor_parallel(name, *, adds_up=True):
     return losses, [p.to_local() for p in model.parameters()], run
 
 
+def on_rank_0_alone(name):
+    model = net()
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    run = halfscope.watch(model, optimizer, name=name, every=1) if name and rank == 0 else None
+    losses = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = model(batch(step, rank)).square().sum()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, [p.to_local() for p in model.parameters()], run
+
+
 def pipeline(name):
     mine = ("0",) if rank == 0 else ("1", "2")
     model = torch.nn.Sequential(OrderedDict(pair for pair in net().named_children() if pair[0] in mine))
@@ -172,6 +187,7 @@ for name, training in {
     "tensor parallel": tensor_parallel,
     "tensor parallel, addends": lambda name: tensor_parallel(name, adds_up=False),
     "pipeline": pipeline,
+    "watched on rank 0 alone": on_rank_0_alone,
 }.items():
     found[name] = compared(name, training)
 give(found=found, norms=NORMS, both=alone((0, 1)), first=alone((0,)))

@@ -17,7 +17,7 @@ from tests.helpers.sketches import Cell
 
 PROGRAM = Path(__file__).with_name("sharded.py").read_text()
 FLAT = ("flat", "flat, original parameters", "flat, not sharded", "flat, overflow")
-CUT = (*FLAT, "tensor parallel", "tensor parallel, addends", "pipeline")
+CUT = (*FLAT, "tensor parallel", "tensor parallel, addends", "pipeline", "watched on rank 0 alone")
 ADDENDS = ("2.weight",)
 """Its gradient is a sum over ranks that nobody has added up before the step."""
 
@@ -123,6 +123,17 @@ def test_of_sums_that_are_not_added_up_nothing_is_told(job: Job, streams: dict[s
         assert all(layer not in frame for frame in recorded.frames.values() for layer in ADDENDS)
     first = streams["tensor parallel, addends"][0]
     assert set(first.frames[0]) == set(whole(job, "tensor parallel")[0]) - set(ADDENDS)
+
+
+def test_a_rank_that_is_watched_alone_tells_its_own_part_and_waits_for_nobody(
+    streams: dict[str, list[Recorded]],
+) -> None:
+    """A statistic of a sharded tensor would be a collective, which the other rank never joins."""
+    (only,) = streams["watched on rank 0 alone"]
+    assert only.info.rank == 0
+    for step in range(3):
+        parts = [one.sketch for one in only.frames[step].values()]
+        assert only.series("grad.norm")[step] == pytest.approx(math.sqrt(sum(float(part.sumsq) for part in parts)))
 
 
 def test_each_stage_of_a_pipeline_tells_its_own_layers_and_the_last_the_loss(
