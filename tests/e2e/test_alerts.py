@@ -129,7 +129,7 @@ def test_a_preset_becomes_a_rule_that_fires_is_acknowledged_silenced_and_over(
     row = page.get_by_test_id("history").get_by_role("listitem").filter(has_text="demo-live")
     expect(row).to_contain_text("Resolved")
     row.get_by_role("button", name="Details of").click()
-    expect(row).to_contain_text(f"fired at step {first}")
+    expect(row).to_contain_text(f"Fired at step {first}")
     (episode,) = ask(server, "GET", "/api/v1/alerts?state=resolved")["alerts"]
     after_last = [step for step in losses if step > bad[-1] + 50]
     assert episode["resolved_step"] == after_last[0]
