@@ -152,7 +152,7 @@ class Watcher:
         trained = [parameter for watched in self.optimizers for parameter in watched.leaves()]
         reached = {id(parameter): parameter for model in self.models.values() for parameter in model.parameters()}
         if reached and not any(id(parameter) in reached for parameter in trained):
-            # Masters of a framework's own, which copies gradients to them: backward passes reach the model's parameters.
+            # Masters of a framework's own, which copies gradients to them: backward passes reach the model's.
             trained += reached.values()
         self.order.attach(trained)
 
