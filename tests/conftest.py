@@ -39,7 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # How long an example takes says something about the machine, not about the code. The same examples in every run: what
 # failed fails again; others are found with `pytest --hypothesis-profile=search`. A failure is told after 20 s at most.
 settings.register_profile(
-    "checks", deadline=None, max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "checks", deadline=None, max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("search", settings.get_profile("checks"), derandomize=False, max_examples=1000)
 settings.load_profile("checks")

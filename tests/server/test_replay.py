@@ -77,8 +77,8 @@ def test_a_backlog_is_replayed_at_twenty_times_its_pace_beside_a_live_run(
     finally:
         scene.stop()
     assert took_s * LEAST_RATIO <= NUM_S, f"{NUM_S / took_s:.1f} times its pace"
-    assert silences_s, "the live run waited for the backlog"
-    assert max(silences_s) <= MAX_SILENCE_S
+    silences_s.append(began_s + took_s - heard_s)
+    assert max(silences_s) <= MAX_SILENCE_S, "the live run waited for the backlog"
     store = Store.open(sqlite_url)
     try:
         for series in store.series(RUN):
