@@ -142,6 +142,15 @@ class Job:
         return sorted(streams, key=lambda one: (one.info.rank, one.info.attempt, one.info.started_us))
 
     @property
+    def by_name(self) -> dict[str, list[Recorded]]:
+        """The same by name of the run."""
+        found: dict[str, list[Recorded]] = {}
+        for recorded in self.recorded:
+            assert recorded.start is not None
+            found.setdefault(recorded.start.name, []).append(recorded)
+        return found
+
+    @property
     def given(self) -> dict[int, dict[str, Any]]:
         """What each rank's program gave by `give`."""
         found = {int(path.stem): path for path in (self.folder / "given").glob("*.pt")}

@@ -35,6 +35,7 @@ from halfscope.instrument.standstill import Standstill
 from halfscope.instrument.updating import UpdateTaker
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.instrument.watcher import Watcher
+from halfscope.record.layout import StreamPlace
 from halfscope.record.recorder import Recorder
 from halfscope.wire.messages import Start, StreamInfo
 
@@ -125,16 +126,17 @@ def watch(
     if settings.mode != "disabled":
         is_named = settings.is_resumed or run_id is not None or bool(os.environ.get("HALFSCOPE_RUN_ID"))
         settings = _placed(settings, is_named=is_named)
-        if settings.is_resumed:
-            earlier = resuming.earlier_streams(settings.directory, settings.run_id, settings.rank)
-            attempt = max([settings.attempt, *(attempt + 1 for attempt, _ in earlier)])
-            settings = dataclasses.replace(settings, attempt=attempt)
+    earlier: Sequence[tuple[int, StreamPlace]] = ()
+    if settings.mode != "disabled" and settings.is_resumed:
+        earlier = resuming.earlier_streams(settings.directory, settings.run_id, settings.rank)
+        attempt = max([settings.attempt, *(attempt + 1 for attempt, _ in earlier)])
+        settings = dataclasses.replace(settings, attempt=attempt)
     url = _page(settings)
     if settings.mode == "disabled":
         return Run(run_id=settings.run_id, name=settings.name, url=url)
     keys = [id(item) for item in (*models.values(), *optimizers.values(), *scalers.values())]
     _supersede(keys)
-    return _start(settings, models, optimizers, scalers, url, keys)
+    return _start(settings, models, optimizers, scalers, url, keys, earlier)
 
 
 def report_scaler(
@@ -224,6 +226,7 @@ def _start(
     scalers: Mapping[str, torch.amp.GradScaler],
     url: str,
     keys: Sequence[int],
+    earlier: Sequence[tuple[int, StreamPlace]],
 ) -> Run:
     flats = FlatParameters(models)
     recorder = _open_recorder(settings, models, flats)
@@ -291,7 +294,9 @@ def _start(
         reductions=reductions,
     )
 
-    check = guard.wrap("resume", _check_resumed)(settings, recorder, watched_optimizers, watched_scalers, guard)
+    check = guard.wrap("resume", _check_resumed)(
+        settings, earlier, recorder, watched_optimizers, watched_scalers, guard
+    )
 
     def ended(run: Run) -> None:
         if check is not None:
@@ -400,6 +405,7 @@ def _parameter_names(
 
 def _check_resumed(
     settings: AgentConfig,
+    earlier: Sequence[tuple[int, StreamPlace]],
     recorder: Recorder,
     optimizers: Sequence[WatchedOptimizer],
     scalers: Sequence[WatchedScaler],
@@ -408,8 +414,6 @@ def _check_resumed(
     """What looks whether a resumed training has what it had; None for one that begins."""
     if not settings.is_resumed:
         return None
-    earlier = resuming.earlier_streams(settings.directory, settings.run_id, settings.rank)
-    earlier = [(attempt, place) for attempt, place in earlier if place.stream != settings.stream]
     scales = resuming.last_scales(earlier[-1][1], settings.start_step) if earlier and scalers else {}
     check = resuming.ResumeCheck(recorder, scalers, scales, start_step=settings.start_step)
     check.attach(optimizers, guard)

@@ -73,9 +73,7 @@ class InputWatch:
         if not self._takes_floats and not self._expects(_tensors(held)):
             return
         batches.append(held)
-        interval = self._interval
-        may_be_due = not step % interval.value or step == interval.due_step or interval.is_overdue
-        if self._looked or (may_be_due and interval.is_due(step)):
+        if self._looked or self._interval.is_due(step):
             began_ns = time.perf_counter_ns()
             self._looked = True
             self._looks += self._look(_tensors(held)) or ()

@@ -61,8 +61,7 @@ class SketchInterval:
         self._is_given = every is not None
         self._budget_share, self._elsewhere_ns, self._clock = budget_share, elsewhere_ns, clock
         self._usual = EVERY_ON_HOST
-        self.due_step: int | None = None
-        """The last regular one."""
+        self._due_step: int | None = None
         self._extra_step: int | None = None
         self._extra_left = EXTRA_SKETCHES
         self._own_ns = 0
@@ -83,9 +82,13 @@ class SketchInterval:
     def is_for_device(self) -> bool:
         return self._usual == EVERY_ON_DEVICE
 
+    def passes(self, step: int) -> bool:
+        """Whether a step is certainly no regular one, so that `is_due` need not be asked; begins none."""
+        return step % self.value != 0 and step != self._due_step and not self.is_overdue
+
     def is_due(self, step: int) -> bool:
         """Whether a step is a regular one to sketch."""
-        if step == self.due_step:
+        if step == self._due_step:
             return True
         if step % self.value and not self.is_overdue:
             return False
@@ -108,7 +111,7 @@ class SketchInterval:
         self._own_ns += spent_ns
 
     def _begin(self, step: int) -> None:
-        before, self.due_step = self.due_step, step
+        before, self._due_step = self._due_step, step
         if self._is_given:
             return
         now_ns, spent_ns = self._clock(), self._own_ns + self._elsewhere_ns()

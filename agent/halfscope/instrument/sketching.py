@@ -170,12 +170,7 @@ class SketchTaker:
 
     def passes(self, step: int) -> bool:
         """Whether a finite step on the host is certainly not to be sketched, so that `is_due` need not be asked."""
-        interval = self.interval
-        return (
-            step % interval.value != 0
-            and step != interval.due_step
-            and not (interval.is_overdue or self.soon or self._num_bad_in_a_row)
-        )
+        return not (self.soon or self._num_bad_in_a_row) and self.interval.passes(step)
 
     def prepare(self, watched: WatchedOptimizer) -> None:
         """Allocates what an optimizer's devices need, so that nothing is allocated while it trains."""

@@ -8,7 +8,7 @@ Suffixes: N rows of one or more ranks, C columns of one or more steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from halfscope_server.query.lines import RAW_POINTS
 from halfscope_server.query.over_ranks import RankGrid, grid_of_points, grid_of_rollups
 from halfscope_server.query.view import ROLLUP_WIDTH, Piece, RunView
 from halfscope_server.query.window import Span, Window
+from halfscope_server.store.rank_tables import Stretches
 from halfscope_server.store.types import SeriesRow
 
 Floats = NDArray[np.float64]
@@ -55,21 +56,6 @@ def rank_cells(view: RunView, series: SeriesRow, window: Window) -> Cells | None
     if span is None:
         return None
     return view.memo(("rank cells", series.series_id, span), lambda: _cells(view, series, span))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Grid:
-    """The largest value of every rank in stretches of steps, however they were got."""
-
-    width: int
-    ranks: Ints
-    """[R]"""
-    step: Ints
-    """[C], and the time of each."""
-    time_us: Ints
-    high: Floats
-    """[R, C]; NaN: none that is finite."""
-    num_bad: Ints
 
 
 def _cells(view: RunView, series: SeriesRow, span: Span) -> Cells:
@@ -121,7 +107,7 @@ def in_rows(names: Ints, value: Floats, bad: Ints, *, step: Ints, last_step: Int
     )
 
 
-def _grid(view: RunView, series: SeriesRow, piece: Piece, span: Span) -> _Grid:
+def _grid(view: RunView, series: SeriesRow, piece: Piece, span: Span) -> Stretches:
     first, last = piece.span.first_step, piece.span.last_step
     kept = _kept(view, series, piece)
     if kept is not None:
@@ -141,8 +127,8 @@ def _grid(view: RunView, series: SeriesRow, piece: Piece, span: Span) -> _Grid:
     return _of(grid_of_rollups(found, width))
 
 
-def _of(grid: RankGrid) -> _Grid:
-    return _Grid(
+def _of(grid: RankGrid) -> Stretches:
+    return Stretches(
         width=grid.width,
         ranks=np.array(grid.ranks, np.int64),
         step=grid.step,
@@ -152,7 +138,7 @@ def _of(grid: RankGrid) -> _Grid:
     )
 
 
-def _kept(view: RunView, series: SeriesRow, piece: Piece) -> _Grid | None:
+def _kept(view: RunView, series: SeriesRow, piece: Piece) -> Stretches | None:
     """Of a whole attempt, what was kept while it was recorded; None: it has to be read."""
     if not any(piece.attempt == one.number and piece.span == one.span for one in view.attempts):
         return None
@@ -163,9 +149,8 @@ def _kept(view: RunView, series: SeriesRow, piece: Piece) -> _Grid | None:
         return None
     # It may know of more than the view does.
     seen = found.step <= piece.span.last_step
-    return _Grid(
-        width=found.width,
-        ranks=found.ranks,
+    return replace(
+        found,
         step=found.step[seen],
         time_us=found.time_us[seen],
         high=found.high[:, seen],
@@ -173,7 +158,7 @@ def _kept(view: RunView, series: SeriesRow, piece: Piece) -> _Grid | None:
     )
 
 
-def _joined(grids: list[_Grid]) -> _Grid:
+def _joined(grids: list[Stretches]) -> Stretches:
     """Attempts one after the other; a rank that one of them does not have is blank there."""
     if len(grids) == 1:
         return grids[0]
@@ -187,7 +172,7 @@ def _joined(grids: list[_Grid]) -> _Grid:
             blocks.append(block)
         return np.concatenate(blocks, axis=1)
 
-    return _Grid(
+    return Stretches(
         width=max(grid.width for grid in grids),
         ranks=ranks,
         step=np.concatenate([grid.step for grid in grids]),

@@ -30,11 +30,7 @@ def job(python: Preloaded, tmp_path_factory: pytest.TempPathFactory) -> Job:
 @pytest.fixture(scope="module")
 def streams(job: Job) -> dict[str, list[Recorded]]:
     """By name of the run, by rank."""
-    found: dict[str, list[Recorded]] = {}
-    for recorded in job.recorded:
-        assert recorded.start is not None
-        found.setdefault(recorded.start.name, []).append(recorded)
-    return found
+    return job.by_name
 
 
 def whole(job: Job, name: str) -> list[dict[str, torch.Tensor]]:

@@ -11,24 +11,18 @@ Suffixes: F frames kept, L layers.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from halfscope.sketch import DEFAULT_SCALE, headroom
 from halfscope.sketch.structural import HALF_WINDOW, ROOM_SHARE, SCALE_STEP_LOG2, above_those_with_room
-from numpy.typing import NDArray
 
-from halfscope_server.alerts.block import Block
-from halfscope_server.alerts.metrics.base import Floats, Found, Ints, LayerSamples, Memory, Metric
+from halfscope_server.alerts.metrics.base import Floats, Ints, Memory, Metric
+from halfscope_server.alerts.metrics.frames import Bools, Cells, Frames, widened
 from halfscope_server.alerts.zeros import lost_shares
 from halfscope_server.query.states import precision_of
 from halfscope_server.store.types import RunRow
 from halfscope_server.store.update_types import Wanted
-
-Bools = NDArray[np.bool_]
-Cells = Mapping[str, NDArray[Any]]
-"""[F, L] each; see `block.Sketched`."""
 
 MAX_FRAMES = 128
 SPARE_FRAMES = 32
@@ -47,78 +41,12 @@ def in_fp16(run: RunRow, has_scale: bool, memory: Memory) -> bool:
     return bool(memory["fp16"])
 
 
-class _Layers:
-    """The layers of a run in the order in which they came, and where those of a frame are among them."""
-
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
-        self.names: list[str] = memory.setdefault("names", [])
-        self._place = {name: at for at, name in enumerate(self.names)}
-        self._last: tuple[Sequence[str], Ints] | None = None
-
-    def places(self, names: Sequence[str]) -> Ints:
-        """Columns of a frame's layers; those that are new are added."""
-        if self._last is None or self._last[0] is not names:
-            for name in names:
-                if name not in self._place:
-                    self._place[name] = len(self.names)
-                    self.names.append(name)
-            self._last = names, np.array([self._place[name] for name in names], np.int64)
-        return self._last[1]
-
-
-class _Frames:
-    """Something told of sketched steps: of many at once as of each for itself."""
-
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
-        self._layers = _Layers(memory)
-
-    def feed(self, block: Block) -> Found:
-        told = []
-        for frames in block.frames:
-            if not frames.step.size:
-                continue
-            value = self._of_frames(block.run, frames.cells, self._layers.places(frames.names))
-            if value is None:
-                return {}
-            told.append(value)
-        if not told:
-            return {}
-        width = len(self._layers.names)
-        return LayerSamples(
-            names=self._layers.names,
-            step=np.concatenate([frames.step for frames in block.frames]),
-            time_us=np.concatenate([frames.time_us for frames in block.frames]),
-            value=np.concatenate([_widened(value, width, np.nan) for value in told]),
-        )
-
-    def _of_frames(self, run: RunRow, cells: Cells, places: Ints) -> Floats | None:
-        """[F, L]; None: of this run nothing is told."""
-        raise NotImplementedError
-
+class _Gradients(Frames):
     def _in_fp16(self, run: RunRow, has_scale: Bools) -> bool:
         return in_fp16(run, bool(has_scale[0].any()), self._memory)
 
-    def _spread(self, value: NDArray[Any], present: Bools, places: Ints, fill: Any) -> NDArray[Any]:
-        """Of the layers of some frames, to the places of all layers.
 
-        Args:
-            fill: of layers that are not there: a number, or [F, 1].
-        """
-        there = np.where(present, value, fill)
-        if places.size == len(self._layers.names) and (np.diff(places) == 1).all():
-            return there
-        result = np.empty((len(value), len(self._layers.names)), there.dtype)
-        result[:] = fill
-        result[:, places] = there
-        return result
-
-    def restart(self) -> None:
-        pass
-
-
-class _Headroom(_Frames):
+class _Headroom(_Gradients):
     def _of_frames(self, run: RunRow, cells: Cells, places: Ints) -> Floats:
         has_scale = np.isfinite(cells["scale"])
         # Without a scaler the gradient of an FP16 run is as it is; of others it is what FP16 would see.
@@ -127,7 +55,7 @@ class _Headroom(_Frames):
         return self._spread(bits, cells["present"], places, np.nan)
 
 
-class _Underflow(_Frames):
+class _Underflow(_Gradients):
     """Suffixes: K frames that are kept, with those of a chunk as the last of them; C frames of a chunk."""
 
     def __init__(self, memory: Memory, only_measured: bool) -> None:
@@ -175,9 +103,9 @@ class _Underflow(_Frames):
     def _keep(self, rows: Sequence[Ints], scale: Floats) -> None:
         width = scale.shape[1]
         for name, row in zip(COUNTS, rows, strict=True):
-            self._kept[name] = np.concatenate((_widened(self._kept[name], width, 0), row))
+            self._kept[name] = np.concatenate((widened(self._kept[name], width, 0), row))
         usual = self._scale[:, :1] if self._scale.size else np.nan
-        self._scale = np.concatenate((_widened(self._scale, width, usual), scale))
+        self._scale = np.concatenate((widened(self._scale, width, usual), scale))
 
     def _clear_out(self) -> None:
         """Forget the oldest frames that are no longer any layer's measure."""
@@ -253,14 +181,6 @@ def _share(zeros: Ints, n: Ints, structural: Floats) -> Floats:
     """Lost of those that could be; NaN: unknown."""
     lost, of = np.maximum(zeros - structural, 0.0), n - structural
     return np.where(np.isnan(structural), np.nan, np.where(of > 0, lost / np.maximum(of, 1.0), 0.0))
-
-
-def _widened(value: NDArray[Any], width: int, fill: Any) -> NDArray[Any]:
-    """With columns for layers that have come since."""
-    missing = width - value.shape[1]
-    if not missing:
-        return value
-    return np.concatenate((value, np.broadcast_to(np.asarray(fill, value.dtype), (len(value), missing))), axis=1)
 
 
 def _room(near: Ints, nonzero: Ints) -> Bools:

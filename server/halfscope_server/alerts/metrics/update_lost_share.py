@@ -6,41 +6,25 @@ the pages add up (query/updates); a layer of which nothing counted has no share.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from halfscope_server.alerts.block import Block
-from halfscope_server.alerts.metrics.base import Found, LayerSamples, Memory, Metric
+from halfscope_server.alerts.block import Block, Sketched
+from halfscope_server.alerts.metrics.base import Floats, Ints, Metric
+from halfscope_server.alerts.metrics.frames import Cells, Frames
+from halfscope_server.store.types import RunRow
 from halfscope_server.store.update_types import Wanted
 
 
-class _UpdateLostShare:
-    def __init__(self, memory: Memory) -> None:
-        self._names: list[str] = memory.setdefault("names", [])
-        """Of layers in the order in which they came."""
+class _UpdateLostShare(Frames):
+    def _sketched(self, block: Block) -> Sequence[Sketched]:
+        return block.changes
 
-    def feed(self, block: Block) -> Found:
-        frames = [frames for frames in block.changes if frames.step.size]
-        if not frames:
-            return {}
-        for each in frames:
-            self._names += [name for name in each.names if name not in self._names]
-        value = np.full((sum(each.step.size for each in frames), len(self._names)), np.nan)
-        first = 0
-        for each in frames:
-            rows = slice(first, first + each.step.size)
-            n, zeros = each.cells["n"], each.cells["zeros"]
-            share = np.divide(zeros, n, out=np.full(n.shape, np.nan), where=each.cells["present"] & (n > 0))
-            value[rows, [self._names.index(name) for name in each.names]] = share
-            first = rows.stop
-        return LayerSamples(
-            names=self._names,
-            step=np.concatenate([each.step for each in frames]),
-            time_us=np.concatenate([each.time_us for each in frames]),
-            value=value,
-        )
-
-    def restart(self) -> None:
-        pass
+    def _of_frames(self, run: RunRow, cells: Cells, places: Ints) -> Floats:
+        n, present = cells["n"], cells["present"]
+        share = np.divide(cells["zeros"], n, out=np.full(n.shape, np.nan), where=present & (n > 0))
+        return self._spread(share, present, places, np.nan)
 
 
 METRICS = (
