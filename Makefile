@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ddp test setup setup-demo serve bench bench-ranks soak fuzz calibrate calibrate-alerts lint format web screenshots clean
+.PHONY: help demo demo-ddp test setup setup-demo serve bench bench-ranks soak fuzz calibrate calibrate-alerts test-versions lint format web screenshots clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ calibrate: setup ## Compare some two hundred real trainings: false alarms among 
 
 calibrate-alerts: setup ## Try every preset on some 150 real trainings: false alarms of healthy ones, what is said of bad ones
 	@$(BIN)/python -m tests.calibrate.alarms $(ARGS)
+
+test-versions: setup ## Run the tests of Lightning, Transformers and Accelerate with older versions of them
+	@$(BIN)/python scripts/versions.py $(ARGS)
 
 lint: setup ## Only lint, types and import rules
 	@$(BIN)/python scripts/checks.py lint types imports

@@ -1,22 +1,25 @@
-"""What watching costs where Lightning or Hugging Face's Trainer own the loop: whole trainings with the callback and
-without, in turns, one training thread.
+"""What watching costs where Lightning or Hugging Face's Trainer own the loop: one training of each, of a small GPT in
+FP32, whose callback and hooks are set and taken off in turns; one training thread.
 
-Each turn is a training of its own, of the small GPT in FP32; timed are its steps after the first, which settle both.
-Every round gives one ratio, watched to unwatched; printed is the median. A second unwatched turn of each round, against
-the first, is the noise of the measurement itself.
-Invariant: the order of turns is reversed every other round, and each turn holds as many timed steps as lie between two
-sketches by default, or a multiple of that.
+A round is unwatched, twice as many steps of one kind, unwatched: what drifts evenly cancels within it. Kinds are steps
+without a sketch, with one, and unwatched again, which is the noise of the measurement itself; `default` is put together
+from the first two by the interval that the budget chooses for just these costs. Behind each change a step goes by
+untimed. Of each kind the median over rounds is printed.
+Invariant: `ratio_error` is by how much that median is uncertain, of a normal spread: a mark closer than twice that is
+not shown.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 import os
 import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,31 +28,102 @@ import torch
 from torch.nn import functional
 
 from tests.bench import workloads
+from tests.bench.large import NEVER, SKETCHED, UNSKETCHED, UNWATCHED, Turn, chosen_interval, error
 from tests.bench.report import Bench, Measurement, say
 from tests.bench.server_process import serving
 
-NUM_FIRST, NUM_TIMED = 12, 20
-"""The interval of sketches is judged after the first ten steps."""
-BUDGET_S, MAX_ROUNDS, MIN_ROUNDS = 45.0, 9, 3
-Train = Callable[[bool, int, int], float]
-"""Watched or not, first steps, timed steps: seconds for the timed ones."""
+NUM_FIRST, NUM_TIMED = 12, 2
+"""Steps before the first round, and of a round's first and last turn."""
+BUDGET_S = 100.0
+CYCLE = (UNSKETCHED, UNWATCHED, UNSKETCHED, SKETCHED)
+"""What the rounds are of: of what makes most of `default`'s uncertainty there are most."""
+Course = Generator[None, None, None]
+"""Resumed by the training at the beginning of each of its steps; over when the training is to stop."""
+Train = Callable[["Rounds"], None]
+
+
+class Rounds:
+    """One training's turns."""
+
+    def __init__(self, quick: bool) -> None:
+        self.callback: Any = None
+        """The one of halfscope's; it has begun its run when the first step begins."""
+        self.switch: Callable[[bool], None] = lambda is_on: None
+        """Gives it to the framework, or takes it away."""
+        self.num_timed, self.budget_s = (1, 0.0) if quick else (NUM_TIMED, BUDGET_S)
+        self.num_first = 2 if quick else NUM_FIRST
+        self.found: list[tuple[str, Turn, Turn]] = []
+        """Of each round: its kind, the turn of that, and the unwatched steps around it."""
+
+    def course(self) -> Course:
+        """All of it."""
+        for _ in range(self.num_first):
+            yield
+        self._off()
+        until_s = time.perf_counter() + self.budget_s
+        for number in itertools.count():
+            kind = CYCLE[number % len(CYCLE)]
+            before = yield from self._turn(UNWATCHED, self.num_timed)
+            middle = yield from self._turn(kind, 2 * self.num_timed)
+            behind = yield from self._turn(UNWATCHED, self.num_timed)
+            self.found.append((kind, middle, _mean(before, behind)))
+            if number + 1 >= len(CYCLE) and time.perf_counter() > until_s:
+                return
+
+    def _turn(self, kind: str, num_steps: int) -> Generator[None, None, Turn]:
+        if kind != UNWATCHED:
+            self._on(kind)
+        yield
+        began = self._clocks()
+        for _ in range(num_steps):
+            yield
+        wall_s, cpu_s, own_s = ((now - then) / num_steps for now, then in zip(self._clocks(), began, strict=True))
+        if kind != UNWATCHED:
+            self._off()
+        return Turn(wall_s=wall_s, cpu_s=cpu_s, own_s=own_s)
+
+    def _on(self, kind: str) -> None:
+        watcher = self.callback.run._watcher
+        watcher.sketches.interval.value = 1 if kind == SKETCHED else NEVER
+        watcher.attach()
+        self.switch(True)
+
+    def _off(self) -> None:
+        self.switch(False)
+        run = self.callback.run
+        run._watcher.end()
+        run._recorder.flush()
+        run._watcher.detach()
+
+    def _clocks(self) -> tuple[float, float, float]:
+        return time.perf_counter(), time.process_time(), self.callback.run._guard.own_ns / 1e9
+
+    def shares(self, kind: str, what: Callable[[Turn], float]) -> list[float]:
+        """What each round of a kind takes more than its unwatched steps, as a share of them."""
+        return [what(turn) / what(around) - 1 for found, turn, around in self.found if found == kind]
+
+
+def _mean(one: Turn, other: Turn) -> Turn:
+    pairs = ((getattr(one, name), getattr(other, name)) for name in ("wall_s", "cpu_s", "own_s"))
+    wall_s, cpu_s, own_s = ((early + late) / 2 for early, late in pairs)
+    return Turn(wall_s=wall_s, cpu_s=cpu_s, own_s=own_s)
 
 
 def _gpt() -> workloads.Gpt:
     torch.manual_seed(0)
-    return workloads.Gpt(num_layers=6, width=256, num_heads=8, num_tokens=128, vocabulary=2048)
+    return workloads.Gpt(num_layers=6, width=256, num_heads=8, num_tokens=64, vocabulary=1024)
 
 
 def _text() -> torch.Tensor:
-    return torch.randint(0, 2048, (4, 129), generator=torch.Generator().manual_seed(0))
+    return torch.randint(0, 1024, (4, 65), generator=torch.Generator().manual_seed(0))
 
 
 def _loss(model: torch.nn.Module, text_BT: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(model(text_BT[:, :-1]).flatten(0, 1), text_BT[:, 1:].flatten())
 
 
-def lightning() -> Train:
-    """Trainings by Lightning."""
+def lightning(rounds: Rounds) -> None:
+    """A training by Lightning."""
     from halfscope.integrations.lightning import HalfscopeCallback
     from lightning.pytorch import Callback, LightningModule, Trainer
 
@@ -68,29 +142,26 @@ def lightning() -> Train:
             return torch.optim.AdamW(self.parameters(), lr=1e-4)
 
     class Clock(Callback):
-        def __init__(self, num_first: int) -> None:
-            self.num_first, self.began_s, self.ended_s = num_first, 0.0, 0.0
+        course = rounds.course()
 
         def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
-            if batch_idx == self.num_first:
-                self.began_s = time.perf_counter()
-            self.ended_s = time.perf_counter()
+            if next(self.course, self) is self:
+                trainer.should_stop = True
 
-    def train(is_watched: bool, num_first: int, num_timed: int) -> float:
-        clock = Clock(num_first)
-        callbacks = [clock, *([HalfscopeCallback(project="bench", name="lightning")] if is_watched else [])]
-        batches = torch.utils.data.DataLoader([_text()] * (num_first + num_timed + 1), batch_size=None)
-        Trainer(
-            accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
-            enable_model_summary=False, callbacks=callbacks,
-        ).fit(Module(), batches)  # fmt: skip
-        return clock.ended_s - clock.began_s
+    def switch(is_on: bool) -> None:
+        (trainer.callbacks.append if is_on else trainer.callbacks.remove)(rounds.callback)
 
-    return train
+    rounds.callback, rounds.switch = HalfscopeCallback(project="bench", name="lightning"), switch
+    trainer = Trainer(
+        accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[Clock(), rounds.callback],
+    )  # fmt: skip
+    trainer.fit(Module(), torch.utils.data.DataLoader([_text()] * 100_000, batch_size=None))
 
 
-def trainer() -> Train:
-    """Trainings by Hugging Face's Trainer."""
+def trainer(rounds: Rounds) -> None:
+    """A training by Hugging Face's Trainer."""
+    from halfscope.integrations import accelerate
     from halfscope.integrations.transformers import HalfscopeCallback
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
@@ -103,33 +174,38 @@ def trainer() -> Train:
             return {"loss": _loss(self.gpt, text)}
 
     class Clock(TrainerCallback):
-        def __init__(self, num_first: int) -> None:
-            self.num_first, self.began_s, self.ended_s = num_first, 0.0, 0.0
+        course = rounds.course()
+        is_over = False
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **found: Any) -> None:
-            if state.global_step == self.num_first:
-                self.began_s = time.perf_counter()
-            self.ended_s = time.perf_counter()
+            self.is_over = next(self.course, self) is self
 
-    def train(is_watched: bool, num_first: int, num_timed: int) -> float:
-        clock = Clock(num_first)
-        callbacks = [clock, *([HalfscopeCallback(project="bench", name="trainer")] if is_watched else [])]
-        with tempfile.TemporaryDirectory() as folder:
-            arguments = TrainingArguments(
-                output_dir=folder, per_device_train_batch_size=4, max_steps=num_first + num_timed + 1, use_cpu=True,
-                report_to=[], disable_tqdm=True, save_strategy="no", logging_strategy="no",
-            )  # fmt: skip
-            rows = [{"text": row} for row in _text()] * (num_first + num_timed + 1)
-            Trainer(Model(), arguments, train_dataset=rows, callbacks=callbacks).train()
-        return clock.ended_s - clock.began_s
+        def on_step_end(self, args: Any, state: Any, control: Any, **found: Any) -> None:
+            control.should_training_stop = self.is_over
 
-    return train
+    def switch(is_on: bool) -> None:
+        callbacks = made.callback_handler.callbacks
+        if is_on:
+            callbacks.append(rounds.callback)
+            accelerate.follow(made.accelerator, rounds.callback._losses)
+        else:
+            callbacks.remove(rounds.callback)
+            accelerate.leave(made.accelerator)
+
+    rounds.callback, rounds.switch = HalfscopeCallback(project="bench", name="trainer"), switch
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder, per_device_train_batch_size=4, max_steps=100_000, use_cpu=True, report_to=[],
+            disable_tqdm=True, save_strategy="no", logging_strategy="no",
+        )  # fmt: skip
+        rows = [{"text": row} for row in _text()] * 1_000
+        made = Trainer(Model(), arguments, train_dataset=rows, callbacks=[Clock(), rounds.callback])
+        made.train()
 
 
-def _measure(name: str, make: Callable[[], Train], quick: bool) -> Iterator[Measurement]:
+def _measure(name: str, train: Train, quick: bool) -> Iterator[Measurement]:
     torch.set_num_threads(1)
-    num_first, num_timed = (1, 2) if quick else (NUM_FIRST, NUM_TIMED)
-    seconds: dict[str, list[float]] = {"unwatched": [], "watched": [], "again": []}
+    rounds = Rounds(quick)
     with ExitStack() as stack, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the frameworks' own, of few workers and the like
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halfscope-bench-")))
@@ -139,26 +215,59 @@ def _measure(name: str, make: Callable[[], Train], quick: bool) -> Iterator[Meas
         }  # fmt: skip
         os.environ.update(variables)
         stack.callback(lambda: [os.environ.pop(key, None) for key in variables])
-        train = make()
-        began_s = time.perf_counter()
-        for number in range(2 if quick else MAX_ROUNDS):
-            for turn in seconds if number % 2 == 0 else reversed(seconds):
-                seconds[turn].append(train(turn == "watched", num_first, num_timed))
-            used_s = time.perf_counter() - began_s
-            if number + 1 >= MIN_ROUNDS and used_s + used_s / (number + 1) > BUDGET_S:
-                break
-    base = seconds["unwatched"]
-    say(f"agent.{name}: {len(base)} rounds of 3 trainings of {num_timed} timed steps")
-    step_ms = statistics.median(base) / num_timed * 1e3
-    yield Measurement(name=f"agent.{name}.unwatched.step_ms", value=step_ms, unit="ms")
-    for turn, label in (("again", "again"), ("watched", "default")):
-        ratio = statistics.median(one / other for one, other in zip(seconds[turn], base, strict=True))
-        yield Measurement(name=f"agent.{name}.{label}.ratio", value=ratio, unit="ratio")
+        train(rounds)
+        if rounds.callback.run is not None:  # taken away, it was not told that the training is over
+            rounds.callback.run.finish()
+    say(f"agent.{name}: {len(rounds.found)} rounds of {4 * rounds.num_timed} timed steps")
+    for what, (value, unit) in _found(rounds).items():
+        yield Measurement(name=f"agent.{name}.{what}", value=value, unit=unit)
 
 
-def _bench(name: str, make: Callable[[], Train]) -> Bench:
-    names = [f"agent.{name}.{what}" for what in ("unwatched.step_ms", "again.ratio", "default.ratio")]
-    return Bench(names=names, run=lambda quick: _measure(name, make, quick))
+def _found(rounds: Rounds) -> dict[str, tuple[float, str]]:
+    step_s = statistics.median(around.wall_s for _, _, around in rounds.found)
+    own = {
+        kind: statistics.median(turn.own_s for found, turn, _ in rounds.found if found == kind)
+        for kind in (UNSKETCHED, SKETCHED)
+    }
+    found: dict[str, tuple[float, str]] = {"unwatched.step_ms": (step_s * 1e3, "ms")}
+    medians: dict[tuple[str, str], float] = {}
+    errors: dict[str, float] = {}
+    for kind in (UNWATCHED, UNSKETCHED, SKETCHED):
+        for what, of in (("ratio", _wall), ("cpu_ratio", _cpu)):
+            medians[kind, what] = statistics.median(rounds.shares(kind, of))
+        errors[kind] = error(rounds.shares(kind, _wall))
+    # What a sketch costs is told by processor time, not by the agent's clock: the journal thread packs it.
+    sketch_share = medians[SKETCHED, "cpu_ratio"] - medians[UNSKETCHED, "cpu_ratio"]
+    every = chosen_interval(step_s, max(own[SKETCHED] - own[UNSKETCHED], sketch_share * step_s))
+    weight = 1 / every
+    for what in ("ratio", "cpu_ratio"):
+        found[f"again.{what}"] = 1 + medians[UNWATCHED, what], "ratio"
+    found["again.ratio_error"] = errors[UNWATCHED], "ratio"
+    found["default.sketch_every"] = float(every), "steps"
+    for what in ("ratio", "cpu_ratio"):
+        mixed = weight * medians[SKETCHED, what] + (1 - weight) * medians[UNSKETCHED, what]
+        found[f"default.{what}"] = 1 + mixed, "ratio"
+    found["default.ratio_error"] = math.hypot(weight * errors[SKETCHED], (1 - weight) * errors[UNSKETCHED]), "ratio"
+    found["default.own_share"] = (weight * own[SKETCHED] + (1 - weight) * own[UNSKETCHED]) / step_s, "share"
+    return found
+
+
+def _wall(turn: Turn) -> float:
+    return turn.wall_s
+
+
+def _cpu(turn: Turn) -> float:
+    return turn.cpu_s
+
+
+NAMES = (
+    *("unwatched.step_ms", "again.ratio", "again.cpu_ratio", "again.ratio_error", "default.sketch_every"),
+    *("default.ratio", "default.cpu_ratio", "default.ratio_error", "default.own_share"),
+)
+
+
+def _bench(name: str, train: Train) -> Bench:
+    return Bench(names=[f"agent.{name}.{what}" for what in NAMES], run=lambda quick: _measure(name, train, quick))
 
 
 BENCHES = [_bench("lightning", lightning), _bench("trainer", trainer)]

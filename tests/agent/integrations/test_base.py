@@ -13,6 +13,7 @@ from halfscope import integrations
 from halfscope.integrations import base, trainings
 
 FRAMEWORKS = {"lightning", "pytorch_lightning", "transformers", "accelerate", "keras", "deepspeed", "megatron", "torch"}
+ROOT = Path(__file__).resolve().parents[3]
 ALL = list(integrations.found().values())
 
 
@@ -78,6 +79,19 @@ def test_a_missing_framework_is_told_with_the_line_that_installs_it(
         integration.require()
     monkeypatch.setattr(base.metadata, "version", lambda name: f"{lowest}+cu130")
     integration.require()
+
+
+def test_the_lowest_versions_are_those_that_are_tried() -> None:
+    """`make test-versions` runs the tests with the very versions that integrations ask for, and asks for no others."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        from versions import SETS
+    finally:
+        sys.path.remove(str(ROOT / "scripts"))
+    tried = dict(item.split("==") for item in SETS["lowest"])
+    asked = {name: lowest for each in ALL for name, lowest in each.packages.items()}
+    assert tried.items() <= asked.items()
+    assert {"lightning", "transformers", "accelerate"} <= tried.keys()
 
 
 def test_callbacks_refuse_wrong_options_at_once() -> None:

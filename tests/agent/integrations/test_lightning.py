@@ -7,16 +7,20 @@ import inspect
 import itertools
 import pickle
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import halfscope
+import numpy as np
 import pytest
 import torch
 from halfscope.integrations.lightning import HalfscopeCallback
 from halfscope.launch.start import AutoWatch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.helpers.frameworks.seen import Read, assert_same, assert_same_record, program_of, weights
+from tests.helpers.frameworks.seen import Read, assert_same, assert_same_record, weights
 
 # Lightning warns of few workers, small data and what else.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -122,6 +126,60 @@ def test_validation_metrics_come_at_their_step(lit: Any, read: Read) -> None:
     assert logged == pytest.approx({step: losses[step] for step in logged})
 
 
+def test_the_cache_of_cast_weights_stays_as_lightning_has_it(lit: Any, read: Read) -> None:
+    """Lightning turns autocast's off: each use of a weight is a cast of its own, watched or not, where a plain loop has
+    one cast, watched or not; label, norms and the sketch of a weight that is used twice are right all the same."""
+
+    class Casts(TorchDispatchMode):
+        def __init__(self, weight: torch.Tensor) -> None:
+            super().__init__()
+            self.weight, self.number = weight.data_ptr(), 0
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.ops.aten._to_copy.default and args[0].data_ptr() == self.weight:
+                self.number += 1
+            return function(*args, **(kwargs or {}))
+
+    class Twice(lit.Net):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = torch.nn.Linear(6, 6)
+            self.net = torch.nn.Sequential(layer, torch.nn.Tanh(), layer, torch.nn.Linear(6, 2))
+            self.num_casts: list[int] = []
+            self.first_grad: Any = None
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            with Casts(self.net[0].weight) as casts:
+                loss = super().training_step(batch, batch_idx)
+            self.num_casts.append(casts.number)
+            return loss
+
+        def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+            super().on_before_optimizer_step(optimizer)
+            if self.first_grad is None:
+                self.first_grad = self.net[0].weight.grad.double().numpy().copy()
+
+    plain, watched = Twice(), Twice()
+    lit.trainer("fp16").fit(plain)
+    lit.trainer("fp16", callbacks=[HalfscopeCallback()]).fit(watched)
+    assert plain.num_casts == watched.num_casts == [2] * lit.NUM_BATCHES
+    assert weights(plain) == weights(watched)
+    (recorded,) = read()
+    assert_same(recorded, plain.seen)
+    assert recorded.facts["precision"] == "FP16-AMP"
+    sketch = recorded.frames[0]["net.0.weight"].sketch
+    finite = np.abs(plain.first_grad[np.isfinite(plain.first_grad)])
+    exponents = Counter((np.frexp(finite[finite > 0])[1] - 1).tolist())
+    assert {sketch.lowest + at: count for at, count in enumerate(sketch.counts.tolist()) if count} == exponents
+    assert int(sketch.zeros) == np.count_nonzero(plain.first_grad == 0)
+
+    net = Twice().net
+    run, half = halfscope.watch(net, torch.optim.SGD(net.parameters(), 1e-3)), torch.autocast("cpu", torch.float16)
+    with run, Casts(net[0].weight) as casts, half:
+        net(torch.ones(4, 6))
+    assert casts.number == 1
+
+
 def test_fused_optimizers_are_read_scaled_and_skip_truly(lit: Any, read: Read) -> None:
     """Lightning does not unscale for them, and their step is called on a skip: norm and skip are right all the same."""
     net = lit.Net(fused=True)
@@ -209,7 +267,6 @@ def test_a_compiled_network(lit: Any, in_place: bool, read: Read) -> None:
 
 def test_stop_training_stops_lightning(lit: Any, read: Read) -> None:
     """`StopTraining` of an alert's callback ends the fit as Lightning ends one, without an error."""
-    import halfscope
 
     class Stopping(HalfscopeCallback):
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -267,15 +324,3 @@ def test_pytorch_lightning_by_its_other_name(lit: Any, read: Read) -> None:
     (recorded,) = read()
     assert recorded.steps() == [0, 1, 2]
     assert len(recorded.series("loss")) == 3
-
-
-def test_the_page_runs_as_it_stands(lit: Any, read: Read) -> None:
-    """The program of docs/lightning.md trains and is watched to its end."""
-    exec(program_of("lightning"), {"__name__": "__main__"})
-    (recorded,) = read()
-    assert len(recorded.steps()) >= 8
-    assert recorded.series("loss").keys() == set(recorded.steps())
-    assert recorded.end is not None
-    assert recorded.end.outcome == "finished"
-    assert recorded.start is not None
-    assert recorded.start.project == "digits"

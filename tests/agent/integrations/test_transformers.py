@@ -14,7 +14,7 @@ import pytest
 from halfscope.integrations.transformers import HalfscopeCallback
 from halfscope.launch.start import AutoWatch
 
-from tests.helpers.frameworks.seen import Read, assert_same, assert_same_record, program_of, weights
+from tests.helpers.frameworks.seen import Read, assert_same, assert_same_record, norm_of, weights
 
 # The Trainer warns of pinned memory, small data and what else.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -89,6 +89,28 @@ def test_the_raw_loss_is_shown_where_the_log_replaces_it(hf: Any, read: Read, tm
     losses, logged = recorded.series("loss"), recorded.series("train/loss")
     assert losses[2] != losses[2]
     assert all(loss == loss for loss in logged.values())
+
+
+def test_what_the_trainer_hands_its_callbacks_is_not_what_is_recorded(hf: Any, read: Read, tmp_path: Path) -> None:
+    """They get Accelerate's wrapper of the optimizer, and `on_pre_optimizer_step` comes when gradients are clipped
+    already: ours names the optimizer itself, and its norm is the one before."""
+    given: list[Any] = []
+    norms: list[float] = []
+
+    class Naive(hf.TrainerCallback):
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **found: Any) -> None:
+            given.append(found["optimizer"])
+            norms.append(norm_of(list(found["model"].parameters())))
+
+    trainer = hf.trainer(tmp_path, "fp32", [Naive(), HalfscopeCallback()], max_grad_norm=0.01)
+    trainer.train()
+    assert {type(each).__name__ for each in given} == {"AcceleratedOptimizer"}
+    assert all(norm <= 0.01 * 1.001 for norm in norms)
+    assert all(each.norm > 0.02 for each in trainer.seen)
+    (recorded,) = read()
+    assert_same(recorded, trainer.seen)
+    assert [each["class"] for each in recorded.facts["optimizers"]] == ["AdamW"]
+    assert list(recorded.series("grad.norm_clipped").values()) == pytest.approx(norms, rel=1e-5)
 
 
 def test_fused_optimizers_skips_are_ours_alone(hf: Any, read: Read, tmp_path: Path) -> None:
@@ -183,15 +205,3 @@ def test_callbacks_can_be_copied_and_pickled(hf: Any, journals: Path) -> None:
     for copied in (copy.deepcopy(callback), pickle.loads(pickle.dumps(callback))):
         assert isinstance(copied, hf.TrainerCallback)
         assert copied._trainings.options == {"name": "copied"}
-
-
-def test_the_page_runs_as_it_stands(hf: Any, read: Read) -> None:
-    """The program of docs/transformers.md trains and is watched to its end."""
-    exec(program_of("transformers"), {"__name__": "__main__"})
-    (recorded,) = read()
-    assert len(recorded.steps()) >= 8
-    assert recorded.series("loss").keys() == set(recorded.steps())
-    assert recorded.end is not None
-    assert recorded.end.outcome == "finished"
-    assert recorded.start is not None
-    assert recorded.start.project == "digits"
