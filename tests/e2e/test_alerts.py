@@ -114,6 +114,12 @@ def test_a_preset_becomes_a_rule_that_fires_is_acknowledged_silenced_and_over(
     silences = page.get_by_test_id("silences")
     expect(silences).to_contain_text("Rule Loss is NaN or Inf, run demo-live")
     expect(silences).to_contain_text("ends in 1 h")
+    expect(card).to_contain_text("Silenced for another 1 h")
+    card.get_by_role("button", name="Lift silence").click()
+    expect(silences).to_have_count(0)
+    expect(card).not_to_contain_text("Silenced")
+    card.get_by_role("button", name="Silence 1 h").click()
+    expect(card).to_contain_text("Silenced for another 1 h")
 
     card.get_by_role("link", name="Open at step").click()
     expect(page).to_have_url(re.compile(r"/runs/live\?r=\d+-\d+&alert="))

@@ -50,7 +50,7 @@ def muted_by(episode: EpisodeRow, around: Around) -> str:
     if episode.fired_us is not None and around.now_us - episode.fired_us > TOO_LATE_US:
         return TOO_LATE
     for silence in around.silences:
-        if _covers(silence, episode):
+        if covers(silence, episode):
             is_mute = silence.run_id and not silence.rule_id and not silence.layer
             return RUN_MUTED if is_mute else f"silence:{silence.silence_id}"
     if sending := _inhibiting(episode.rule_id, around):
@@ -90,8 +90,8 @@ def _inhibiting(rule_id: str, around: Around) -> str:
     return next((other for other in inhibitors[rule_id] if sends.get(other)), "")
 
 
-def _covers(silence: SilenceRow, episode: EpisodeRow) -> bool:
-    """An empty field covers everything; layers are patterns."""
+def covers(silence: SilenceRow, episode: EpisodeRow) -> bool:
+    """Whether a silence is about an episode: an empty field is about everything, layers are patterns."""
     return (
         silence.rule_id in ("", episode.rule_id)
         and silence.run_id in ("", episode.run_id)

@@ -57,6 +57,8 @@ class AlertItem(Model):
     acknowledged_by: str
     muted_by: str
     """Why nothing was sent, in words; empty: it was, or there is no channel."""
+    silence: SilenceItem | None
+    """What keeps it quiet now, though it may have been sent before; of several the one that ends last."""
     panel: str
     """Id of the panel that shows its metric on the run's Overview; empty: none does."""
     link: str
@@ -348,6 +350,8 @@ class LiveAlerts(Model):
 
     type: Literal["alerts"]
     counts: AlertCounts
+    silences: list[str]
+    """Ids of those that hold: where they differ from those before, alerts and silences are to be read anew."""
     changed: list[AlertItem]
 
 

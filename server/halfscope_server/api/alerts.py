@@ -120,6 +120,7 @@ def add_silence(body: SilenceBody, services: ServicesNow) -> SilenceItem:
         until_us=None if body.for_s is None else now_us + round(body.for_s * 1e6),
     )
     services.store.alerts.put_silence(row)
+    services.hub.alerts_changed()
     return _silence(services, row)
 
 
@@ -128,6 +129,7 @@ def lift_silence(silence: Annotated[str, Path(max_length=64)], services: Service
     """End a silence: what still goes on and was not sent because of it is sent now."""
     if not services.store.alerts.lift_silence(silence):
         raise NotFound(f"there is no silence {silence}; it may have ended or been lifted already")
+    services.hub.alerts_changed()
 
 
 def _check_there(services: Services, body: SilenceBody) -> None:
@@ -153,16 +155,7 @@ def _described(services: Services, episode: EpisodeRow | None, alert: str) -> Al
 
 def _silence(services: Services, row: SilenceRow) -> SilenceItem:
     run = services.store.get_run(row.run_id) if row.run_id else None
-    return SilenceItem(
-        id=row.silence_id,
-        rule=row.rule_id,
-        run=row.run_id,
-        run_name=run.name if run else row.run_id,
-        layer=row.layer,
-        comment=row.comment,
-        created_us=row.created_us,
-        until_us=row.until_us,
-    )
+    return SilenceItem.model_validate(shown.silence_item(row, run))
 
 
 def _who(request: Request, services: Services) -> str:

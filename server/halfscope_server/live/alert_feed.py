@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from halfscope_server.errors import Unavailable
-from halfscope_server.live.alerts import KIND, alerts_message, merged
+from halfscope_server.live.alerts import KIND, merged
 from halfscope_server.live.messages import Message
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class AlertFeed:
             return
         for viewer, is_told in list(self._viewers.items()):
             if not is_told:
-                viewer.take(KIND, alerts_message(message["counts"]), merged)
+                viewer.take(KIND, {**message, "changed": []}, merged)
                 self._viewers[viewer] = True
             elif is_new:
                 viewer.take(KIND, message, merged)

@@ -14,13 +14,15 @@ from typing import Any
 from halfscope_server import panels
 from halfscope_server.alerts import metrics
 from halfscope_server.alerts.notification import link_of
+from halfscope_server.alerts.routing import covers
 from halfscope_server.alerts.rule import Rule
 from halfscope_server.alerts.sentences import asks_whether, value_words
 from halfscope_server.alerts.validation import InvalidRule, parse
 from halfscope_server.live.messages import Message
 from halfscope_server.query.format import json_number
+from halfscope_server.query.summary import now_us as wall_clock_us
 from halfscope_server.store.store import Store
-from halfscope_server.store.types import EpisodeRow, NoticeRow, RunRow
+from halfscope_server.store.types import EpisodeRow, NoticeRow, RunRow, SilenceRow
 
 KIND = "alerts"
 """`type` of the live message."""
@@ -33,9 +35,10 @@ OVERLAP_US = 30_000_000
 
 
 def describe(store: Store, episodes: Sequence[EpisodeRow]) -> list[dict[str, Any]]:
-    """Episodes as pages show them, in the order given."""
+    """Episodes as pages show them, in the order given, with the silences that hold now."""
     if not episodes:
         return []
+    silences = store.alerts.silences(wall_clock_us())
     runs = {run_id: store.get_run(run_id) for run_id in {episode.run_id for episode in episodes}}
     rules = {row.rule_id: rule for row in store.alerts.rules() if (rule := _readable(row.body)) is not None}
     channels = {row.channel_id: row.name for row in store.alerts.channels()}
@@ -47,10 +50,35 @@ def describe(store: Store, episodes: Sequence[EpisodeRow]) -> list[dict[str, Any
             episode,
             run=runs[episode.run_id],
             rule=rules.get(episode.rule_id),
+            silence=_silence_of(episode, silences),
             notices=[_notice(notice, channels) for notice in notices.get(episode.episode_id, ())],
         )
         for episode in episodes
     ]
+
+
+def _silence_of(episode: EpisodeRow, silences: Sequence[SilenceRow]) -> SilenceRow | None:
+    """What keeps an alert that goes on quiet for longest; None: nothing does, or it is over."""
+    found = [silence for silence in silences if episode.state in OPEN and covers(silence, episode)]
+    return max(found, key=lambda silence: (silence.until_us is None, silence.until_us or 0), default=None)
+
+
+def silence_item(silence: SilenceRow, run: RunRow | None) -> dict[str, Any]:
+    """A silence as pages show it; mirrors `SilenceItem`.
+
+    Args:
+        run: the one that it names, where that is there.
+    """
+    return {
+        "id": silence.silence_id,
+        "rule": silence.rule_id,
+        "run": silence.run_id,
+        "run_name": run.name if run else silence.run_id,
+        "layer": silence.layer,
+        "comment": silence.comment,
+        "created_us": silence.created_us,
+        "until_us": silence.until_us,
+    }
 
 
 def counts(store: Store) -> dict[str, int]:
@@ -92,6 +120,7 @@ class AlertReader:
         self._since_us = since_us
         self._known: dict[str, object] = {}
         self._counts: dict[str, int] | None = None
+        self._silences: list[str] = []
 
     def read(self) -> tuple[Message, bool]:
         """(the message, whether there is anything new in it)."""
@@ -100,23 +129,27 @@ class AlertReader:
         changed = [row for row in rows if row.fired_us is not None and self._known.get(row.episode_id) != _said(row)]
         is_first = self._counts is None
         found = counts(self._store)
-        is_new = found != self._counts or bool(changed)
+        # Also those that another server was told of, and those that ended by themselves.
+        silences = [silence.silence_id for silence in self._store.alerts.silences(wall_clock_us())]
+        is_new = found != self._counts or silences != self._silences or bool(changed)
         self._known = {row.episode_id: _said(row) for row in rows}
         self._since_us = max([self._since_us, *(row.updated_us for row in rows)])
-        self._counts = found
+        self._counts, self._silences = found, silences
         shown = [] if is_first else describe(self._store, changed)
-        return alerts_message(found, shown), is_new and not is_first
+        return alerts_message(found, silences, shown), is_new and not is_first
 
 
-def alerts_message(found: Mapping[str, int], changed: Sequence[Mapping[str, Any]] = ()) -> Message:
+def alerts_message(
+    found: Mapping[str, int], silences: Sequence[str], changed: Sequence[Mapping[str, Any]] = ()
+) -> Message:
     """The live message."""
-    return {"type": KIND, "counts": dict(found), "changed": list(changed)}
+    return {"type": KIND, "counts": dict(found), "silences": list(silences), "changed": list(changed)}
 
 
 def merged(waiting: Message, newer: Message) -> Message:
     """Two messages of which the first was not taken yet."""
     changed = {alert["id"]: alert for alert in [*waiting["changed"], *newer["changed"]]}
-    return alerts_message(newer["counts"], list(changed.values()))
+    return alerts_message(newer["counts"], newer["silences"], list(changed.values()))
 
 
 def _said(row: EpisodeRow) -> object:
@@ -124,7 +157,12 @@ def _said(row: EpisodeRow) -> object:
 
 
 def _item(
-    episode: EpisodeRow, *, run: RunRow | None, rule: Rule | None, notices: list[dict[str, Any]]
+    episode: EpisodeRow,
+    *,
+    run: RunRow | None,
+    rule: Rule | None,
+    silence: SilenceRow | None,
+    notices: list[dict[str, Any]],
 ) -> dict[str, Any]:
     wording = rule or Rule(id="deleted", name=".", metric=episode.metric or ".", threshold=0)
     return {
@@ -162,6 +200,7 @@ def _item(
         "acknowledged_us": episode.acknowledged_us,
         "acknowledged_by": episode.acknowledged_by,
         "muted_by": _why_not_sent(episode.muted_by),
+        "silence": None if silence is None else silence_item(silence, run if silence.run_id else None),
         "panel": panel_of(episode.metric),
         "link": link_of(episode),
         "notices": notices,

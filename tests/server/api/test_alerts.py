@@ -190,8 +190,36 @@ def test_silences_end_by_themselves_or_are_lifted(client: TestClient, services: 
     assert client.delete(f"/api/v1/silences/{body['id']}").status_code == 404
 
 
+def test_an_alert_shows_what_silences_it_though_it_was_sent(
+    client: TestClient, services: Services, run_id: str
+) -> None:
+    """Of several silences the one that ends last, for as long as it goes on; what is over is not silenced."""
+    services.store.alerts.put_rule("watch", {}, now_us=1)
+    over = episode(run_id, "over", layer="fc1", state="resolved")
+    save(services, episode(run_id, "one", layer="fc1"), episode(run_id, "two", layer="fc2"), over)
+
+    def silenced() -> dict[str, str]:
+        alerts = client.get("/api/v1/alerts").json()["alerts"]
+        assert {alert["muted_by"] for alert in alerts} == {""}
+        return {alert["id"]: alert["silence"]["id"] for alert in alerts if alert["silence"]}
+
+    def silence(**body: Any) -> str:
+        return str(client.post("/api/v1/silences", json=body).json()["id"])
+
+    assert silenced() == {}
+    short, long = silence(rule="watch", layer="fc1", for_s=60), silence(layer="f?1", for_s=3600)
+    assert silenced() == {"one": long}
+    mute = silence(run=run_id)
+    assert silenced() == {"one": mute, "two": mute}
+    (shown,) = (alert for alert in client.get("/api/v1/alerts").json()["alerts"] if alert["id"] == "two")
+    assert (shown["silence"]["run_name"], shown["silence"]["until_us"]) == ("fp16-cnn", None)
+    for name in (mute, long):
+        client.delete(f"/api/v1/silences/{name}")
+    assert silenced() == {"one": short}
+
+
 def test_every_page_is_told_of_alerts_whatever_it_watches(client: TestClient, services: Services, run_id: str) -> None:
-    """The numbers at once, then each change as it happens."""
+    """The numbers at once, then each change as it happens, silences that begin or end among them."""
     with client.websocket_connect(LIVE) as live:
         live.send_json({"type": "watch_alerts"})
         assert _alerts(live)["counts"]["firing"] == 0
@@ -202,6 +230,10 @@ def test_every_page_is_told_of_alerts_whatever_it_watches(client: TestClient, se
         client.post("/api/v1/alerts/one/acknowledge")
         told = _alerts(live)
         assert (told["counts"]["critical"], told["changed"][0]["acknowledged_by"]) == (0, "tests")
+        silence = client.post("/api/v1/silences", json={"run": run_id}).json()["id"]
+        assert _alerts(live)["silences"] == [silence]
+        client.delete(f"/api/v1/silences/{silence}")
+        assert _alerts(live)["silences"] == []
 
 
 def _alerts(live: WebSocketTestSession) -> dict[str, Any]:

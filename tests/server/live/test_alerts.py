@@ -83,11 +83,12 @@ def test_what_is_only_pending_is_no_news(store: Store) -> None:
 
 def test_messages_that_were_not_taken_lose_nothing() -> None:
     """The newest of each alert, the newest numbers."""
-    older = alerts_message(QUIET, [{"id": "a", "state": "firing"}, {"id": "b", "state": "firing"}])
-    newer = alerts_message({**QUIET, "firing": 1}, [{"id": "a", "state": "resolved"}])
+    older = alerts_message(QUIET, ["s"], [{"id": "a", "state": "firing"}, {"id": "b", "state": "firing"}])
+    newer = alerts_message({**QUIET, "firing": 1}, [], [{"id": "a", "state": "resolved"}])
     assert merged(older, newer) == {
         "type": "alerts",
         "counts": {**QUIET, "firing": 1},
+        "silences": [],
         "changed": [{"id": "a", "state": "resolved"}, {"id": "b", "state": "firing"}],
     }
 

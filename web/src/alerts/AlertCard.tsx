@@ -8,10 +8,10 @@ import { Icon } from "../ui/icons";
 import { ActionMenu } from "../ui/overlays";
 import { toast } from "../ui/toast";
 import type { Series } from "./geometry";
-import { useAcknowledge, useSilence } from "./queries";
+import { useAcknowledge, useLift, useSilence } from "./queries";
 import { HOUR_S, SilenceDialog } from "./SilenceDialog";
 import { ValueChart } from "./ValueChart";
-import { alertIcon, alertTone, noticeWords, STATE_WORDS } from "./words";
+import { alertIcon, alertTone, isMute, noticeWords, STATE_WORDS, silenceWords } from "./words";
 
 const SPARK_HEIGHT_PX = 56;
 
@@ -79,6 +79,12 @@ export function AlertNotes({ alert, now }: { alert: AlertItem; now: number }) {
           ago
         </span>
       )}
+      {alert.silence && (
+        <span title={alert.silence.comment || undefined}>
+          <Icon name="muted" className="small" />
+          {silenceWords(alert.silence, now)}
+        </span>
+      )}
       {alert.muted_by && (
         <span className="muted">
           <Icon name="muted" className="small" />
@@ -124,6 +130,7 @@ export function Evidence({ alert, height, unit = null }: { alert: AlertItem; hei
 function AlertActions({ alert }: { alert: AlertItem }) {
   const acknowledge = useAcknowledge();
   const silence = useSilence();
+  const lift = useLift();
   const [dialog, setDialog] = useState(false);
   const fail = (error: Error) => toast(error.message, { isError: true });
   const silenceHour = () =>
@@ -143,9 +150,20 @@ function AlertActions({ alert }: { alert: AlertItem }) {
           Acknowledge
         </button>
       )}
-      <button type="button" className="button" disabled={silence.isPending} onClick={silenceHour}>
-        Silence 1 h
-      </button>
+      {alert.silence ? (
+        <button
+          type="button"
+          className="button"
+          disabled={lift.isPending}
+          onClick={() => lift.mutate(alert.silence?.id ?? "", { onError: fail })}
+        >
+          {isMute(alert.silence) ? "Unmute run" : "Lift silence"}
+        </button>
+      ) : (
+        <button type="button" className="button" disabled={silence.isPending} onClick={silenceHour}>
+          Silence 1 h
+        </button>
+      )}
       <Link to={alert.link} className="button">
         Open at step
       </Link>

@@ -73,6 +73,7 @@ function BellContent({ onClose }: { onClose: () => void }) {
                 <p className="muted bell-facts">
                   {shortenMiddle(alert.run_name, 28)} · {formatAge(alert.fired_us ?? alert.first_us, now)} ago
                   {alert.acknowledged_us !== null && " · acknowledged"}
+                  {alert.silence && " · silenced"}
                 </p>
               </div>
               {alert.acknowledged_us === null && (

@@ -50,6 +50,7 @@ export function RunAlertLines({ alerts }: { alerts: AlertItem[] }) {
           <span className="muted">
             {formatAge(alert.fired_us ?? alert.first_us, now)}
             {alert.acknowledged_us !== null && " · acknowledged"}
+            {alert.silence && " · silenced"}
           </span>
           {alert.acknowledged_us === null && (
             <button

@@ -9,7 +9,7 @@ import {
   useQueryClient,
 } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
-import type { AlertCounts, AlertItem, AlertList, ChannelBody, Rule, ServerMessage, SilenceBody } from "../api/types";
+import type { AlertItem, AlertList, ChannelBody, Rule, ServerMessage, SilenceBody } from "../api/types";
 import { tellNews } from "./news";
 
 type LiveAlerts = Extract<ServerMessage, { type: "alerts" }>;
@@ -19,6 +19,8 @@ const ALERTS = ["alerts"] as const;
 export const RULES = ["rules"] as const;
 const CHANNELS = ["channels"] as const;
 const SILENCES = ["silences"] as const;
+/** Of those that held when a live message last came; asked for by nobody. */
+const SILENCE_IDS = ["silence-ids"] as const;
 const bandsKey = (run: string) => ["alert-bands", run] as const;
 
 /** What needs a person: what fires, for a value or for want of data, and rules that cannot be judged. */
@@ -128,11 +130,17 @@ export const channelsQuery = queryOptions({
 });
 
 /** A live message: the bell's numbers at once, lists again where something in them changed. */
-export function receiveAlerts(cache: QueryClient, { counts, changed }: LiveAlerts): void {
-  const before = cache.getQueryData<AlertCounts>(countsQuery.queryKey);
+export function receiveAlerts(cache: QueryClient, { counts, silences, changed }: LiveAlerts): void {
+  const differs = (key: readonly unknown[], now: unknown) => {
+    const before = cache.getQueryData(key);
+    return before !== undefined && JSON.stringify(before) !== JSON.stringify(now);
+  };
+  const isOld = differs(countsQuery.queryKey, counts);
+  const areSilencesOld = differs(SILENCE_IDS, silences);
   cache.setQueryData(countsQuery.queryKey, counts);
-  const isOld = before !== undefined && JSON.stringify(before) !== JSON.stringify(counts);
-  if (changed.length === 0 && !isOld) return;
+  cache.setQueryData(SILENCE_IDS, silences);
+  if (areSilencesOld) cache.invalidateQueries({ queryKey: SILENCES });
+  if (changed.length === 0 && !isOld && !areSilencesOld) return;
   cache.invalidateQueries({ queryKey: ALERTS });
   cache.invalidateQueries({ queryKey: RULES, exact: true });
   for (const run of new Set(changed.map((alert) => alert.run))) cache.invalidateQueries({ queryKey: bandsKey(run) });

@@ -1,6 +1,6 @@
 /** Alerts in the words that the pages share, and where they lead. */
 
-import type { AlertItem, NoticeItem, RuleItem, Severity } from "../api/types";
+import type { AlertItem, NoticeItem, RuleItem, Severity, SilenceItem } from "../api/types";
 import { formatCount, formatSpan } from "../lib/format";
 import type { IconName } from "../ui/icons";
 
@@ -48,6 +48,20 @@ export function noticeWords(notices: NoticeItem[]): { text: string; isFailed: bo
   if (waiting.length > 0) return { text: `Being sent to ${waiting.join(", ")}`, isFailed: false };
   const sent = names(["sent"]);
   return { text: sent.length > 0 ? `Sent to ${sent.join(", ")}` : "", isFailed: false };
+}
+
+/** Whether it mutes a whole run. */
+export function isMute({ rule, run, layer }: SilenceItem): boolean {
+  return run !== "" && rule === "" && layer === "";
+}
+
+/** What keeps an alert quiet now, in a few words. */
+export function silenceWords(silence: SilenceItem, nowMs: number): string {
+  const { until_us } = silence;
+  const what = isMute(silence) ? "Run muted" : "Silenced";
+  if (until_us === null) return `${what} until it is lifted`;
+  const left_s = until_us / 1e6 - nowMs / 1000;
+  return left_s > 0 ? `${what} for another ${formatSpan(left_s)}` : `${what} until now`;
 }
 
 /** A rule's life in a few words: "fires on 2", "pending", "quiet". */

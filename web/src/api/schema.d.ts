@@ -1098,6 +1098,8 @@ export interface components {
              * @enum {string}
              */
             severity: "info" | "warning" | "critical";
+            /** @description What keeps it quiet now, though it may have been sent before; of several the one that ends last. */
+            silence: components["schemas"]["SilenceItem"] | null;
             /** Spark Steps */
             spark_steps: number[];
             /**
@@ -1947,6 +1949,11 @@ export interface components {
             /** Changed */
             changed: components["schemas"]["AlertItem"][];
             counts: components["schemas"]["AlertCounts"];
+            /**
+             * Silences
+             * @description Ids of those that hold: where they differ from those before, alerts and silences are to be read anew.
+             */
+            silences: string[];
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
