@@ -15,7 +15,7 @@ const SILENCE: SilenceItem = {
 
 test("a silence says how long it still holds, and a muted run that it is one", () => {
   expect(silenceWords(SILENCE, 600_000)).toBe("Silenced for another 50 min");
-  expect(silenceWords(SILENCE, 7_200_000)).toBe("Silenced for until now");
+  expect(silenceWords(SILENCE, 7_200_000)).toBe("Silenced until now");
   expect(silenceWords({ ...SILENCE, run: "", until_us: null }, 0)).toBe("Silenced until it is lifted");
   expect(silenceWords({ ...SILENCE, rule: "", until_us: null }, 0)).toBe("Run muted until it is lifted");
 });
