@@ -83,6 +83,14 @@ def run_id_of(time_ms: int, rest: int) -> str:
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(75, -5, -5))
 
 
+def time_ms_of(run_id: str) -> int:
+    """The milliseconds that an id of `run_id_of` begins with."""
+    number = 0
+    for char in run_id:
+        number = number << 5 | _CROCKFORD.index(char)
+    return number >> 32
+
+
 def is_run_id(text: str) -> bool:
     return len(text) == 16 and all(char in _CROCKFORD for char in text)
 

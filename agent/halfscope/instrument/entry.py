@@ -123,14 +123,10 @@ def watch(
     for label, item in optimizers.items():
         _check_initialised(label, item)
     scalers = names.name_scalers(scaler)
+    earlier: Sequence[tuple[int, StreamPlace]] = ()
     if settings.mode != "disabled":
         is_named = settings.is_resumed or run_id is not None or bool(os.environ.get("HALFSCOPE_RUN_ID"))
-        settings = _placed(settings, is_named=is_named)
-    earlier: Sequence[tuple[int, StreamPlace]] = ()
-    if settings.mode != "disabled" and settings.is_resumed:
-        earlier = resuming.earlier_streams(settings.directory, settings.run_id, settings.rank)
-        attempt = max([settings.attempt, *(attempt + 1 for attempt, _ in earlier)])
-        settings = dataclasses.replace(settings, attempt=attempt)
+        settings, earlier = _placed(settings, is_named=is_named)
     url = _page(settings)
     if settings.mode == "disabled":
         return Run(run_id=settings.run_id, name=settings.name, url=url)
@@ -175,24 +171,46 @@ def _check_initialised(name: str, optimizer: torch.optim.Optimizer) -> None:
         )
 
 
-def _placed(settings: AgentConfig, *, is_named: bool) -> AgentConfig:
-    """With this process's place among several, and the run that they share."""
+def _placed(settings: AgentConfig, *, is_named: bool) -> tuple[AgentConfig, Sequence[tuple[int, StreamPlace]]]:
+    """With this process's place among several, the run that they share, and the number of its attempt; and what this
+    rank has recorded of the run on this machine before.
+
+    Args:
+        is_named: the run's id was given, so that it may have been begun before, here or elsewhere.
+    """
     place = ranks.find()
-    if place.world_size == 1:
-        attempt = place.attempt or ranks.num_starts(settings.directory, settings.run_id)
-        return dataclasses.replace(settings, attempt=attempt)
     shared = None if is_named else ranks.shared_run_id(place, settings.directory)
     run_id = shared or settings.run_id
-    return dataclasses.replace(
+    earlier: Sequence[tuple[int, StreamPlace]] = ()
+    attempt = place.attempt
+    if is_named:
+        earlier = resuming.earlier_streams(settings.directory, run_id, place.rank)
+        attempt = _named_attempt(settings, place, max((number for number, _ in earlier), default=-1))
+    placed = dataclasses.replace(
         settings,
         run_id=run_id,
         name=run_id if settings.name == settings.run_id else settings.name,
         rank=place.rank,
         local_rank=place.local_rank,
         world_size=place.world_size,
-        attempt=place.attempt,
-        place_source=place.source,
+        attempt=attempt,
+        place_source=place.source if place.world_size > 1 else "",
     )
+    return placed, earlier
+
+
+def _named_attempt(settings: AgentConfig, place: ranks.Place, last: int) -> int:
+    """
+    Args:
+        last: the newest attempt that this rank has recorded on this machine; -1: none.
+    """
+    if place.world_size == 1:
+        # A clock that was set back is no reason to go behind what is here already.
+        return max(ranks.attempt_at(time.time()), last + 1)
+    shared = ranks.job_attempt(place, settings.directory)
+    if shared is not None:
+        return shared
+    return max(place.attempt, last + 1) if settings.is_resumed else place.attempt
 
 
 def _page(settings: AgentConfig) -> str:

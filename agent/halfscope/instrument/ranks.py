@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,10 @@ from halfscope.record import jobs
 
 log = logging.getLogger("halfscope")
 
+FIRST_SECOND = 1_577_836_800
+"""2020, from which attempts of a run whose id was given are counted in seconds: 31 bits last until 2088."""
+MAX_AHEAD_S = 86_400.0
+"""By which a clock of another node may be ahead of ours."""
 STORE_WAIT_S = 5.0
 """The store answers within milliseconds, or whoever keeps it is gone."""
 SHORTEST_JOB_ID = 8
@@ -64,17 +69,33 @@ def find() -> Place:
         rank=rank,
         local_rank=local if local >= 0 else rank,
         world_size=world_size,
-        attempt=whole("TORCHELASTIC_RESTART_COUNT", 0),
+        attempt=_num_restarts(),
         source=source,
     )
 
 
-def num_starts(directory: Path, run_id: str) -> int:
-    """How often a run of one process was started before: how many streams of it this machine has."""
-    try:
-        return sum(1 for entry in os.scandir(directory / run_id) if entry.is_dir())
-    except OSError:
-        return 0
+def _num_restarts() -> int:
+    """By torchrun's agent; else by SLURM, which puts a job back into its queue under the same number."""
+    is_elastic = "TORCHELASTIC_RESTART_COUNT" in os.environ
+    return whole("TORCHELASTIC_RESTART_COUNT" if is_elastic else "SLURM_RESTART_COUNT", 0)
+
+
+def attempt_at(time_s: float) -> int:
+    """The attempt of a training that begins at a time, of a run that may have begun elsewhere: no machine knows what
+    others have recorded, so the order of their clocks is the order of the attempts. Whoever makes a run's id is its
+    attempt 0."""
+    return max(1, min(int(time_s) - FIRST_SECOND, (1 << 31) - 1_000_000))
+
+
+def job_attempt(place: Place, directory: Path) -> int | None:
+    """The same of a job of several ranks: when it began is part of the id that they would share, and a launcher's
+    restarts count on from there. None where they cannot come to one."""
+    number = _next_number()
+    shared = _from_launcher(directory, number) or _from_store(number)  # an id made of a job's name holds no time
+    began_s = float(whole("SLURM_JOB_START_TIME", 0)) if shared is None else config.time_ms_of(shared) / 1e3
+    if not FIRST_SECOND < began_s <= time.time() + MAX_AHEAD_S:
+        return None
+    return place.attempt + attempt_at(began_s)
 
 
 def is_joined() -> bool:
@@ -130,12 +151,10 @@ def shared_run_id(place: Place, directory: Path) -> str | None:
     Args:
         directory: where journals are written.
     """
-    global _num_shared
     if place.world_size == 1:
         return None
-    number = _num_shared
-    _num_shared += 1
-    found = _from_launcher(directory, number) or _from_store(number) or _from_job(number)
+    number = _next_number()
+    found = _from_launcher(directory, number) or _from_store(number, _from_slurm(number)) or _from_job(number)
     if found is None:
         log.warning(
             "halfscope: this is rank %d of %d, and nothing tells which run the others are in, so it has a run of its "
@@ -144,6 +163,12 @@ def shared_run_id(place: Place, directory: Path) -> str | None:
             place.rank, place.world_size, config.new_run_id(),
         )  # fmt: skip
     return found
+
+
+def _next_number() -> int:
+    global _num_shared
+    _num_shared += 1
+    return _num_shared - 1
 
 
 def _from_launcher(directory: Path, number: int) -> str | None:
@@ -195,24 +220,25 @@ def _from_store(number: int, proposed: str | None = None) -> str | None:
 
 def _from_job(number: int) -> str | None:
     """A scheduler's or a launcher's own name of the job."""
+    job = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    return _from_slurm(number) or (_hashed(f"elastic {job} {number}") if len(job) >= SHORTEST_JOB_ID else None)
+
+
+def _from_slurm(number: int) -> str | None:
+    """By the step of a job, which keeps its number when it is put back into the queue; clusters without a name are told
+    apart by whose job it is and from where. torchrun's agents count their own restarts only, so under them a job that
+    is put back is another one."""
     env = os.environ
-    started_s = whole("SLURM_JOB_START_TIME", 0)
-    if env.get("SLURM_JOB_ID") and started_s and env.get("SLURM_STEP_ID"):
-        name = f"slurm {env.get('SLURM_CLUSTER_NAME')} {env['SLURM_JOB_ID']} {env['SLURM_STEP_ID']}"
-        return _hashed(f"{name} {number}", started_s * 1000 + number)
-    job = env.get("TORCHELASTIC_RUN_ID", "none")
-    if len(job) >= SHORTEST_JOB_ID:
-        return _hashed(f"elastic {job} {number}", None)
-    return None
+    if not (env.get("SLURM_JOB_ID") and env.get("SLURM_STEP_ID", "").isdecimal()):
+        return None
+    names = ["CLUSTER_NAME", "JOB_USER", "SUBMIT_DIR", "JOB_ID", "STEP_ID"]
+    names += ["JOB_START_TIME"] if "TORCHELASTIC_RESTART_COUNT" in env else []
+    return _hashed(f"slurm {[env.get(f'SLURM_{name}') for name in names]} {number}")
 
 
-def _hashed(name: str, time_ms: int | None) -> str:
-    """
-    Args:
-        time_ms: when the job was started, which is the front of the id; None where ranks do not know it alike.
-    """
+def _hashed(name: str) -> str:
     digest = hashlib.blake2b(name.encode()).digest()
-    return config.run_id_of(int.from_bytes(digest[4:10]) if time_ms is None else time_ms, int.from_bytes(digest[:4]))
+    return config.run_id_of(int.from_bytes(digest[4:10]), int.from_bytes(digest[:4]))
 
 
 def _checked(run_id: str) -> str | None:

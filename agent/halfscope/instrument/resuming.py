@@ -17,7 +17,7 @@ import torch
 
 from halfscope.guard import Guard
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
-from halfscope.record.layout import StreamPlace, find_streams
+from halfscope.record.layout import StreamPlace, streams_of
 from halfscope.record.reader import JournalReader, read_info
 from halfscope.record.recorder import Recorder
 from halfscope.wire.codec import decode_record
@@ -32,11 +32,10 @@ MAX_SEGMENTS = 2
 def earlier_streams(directory: Path, run_id: str, rank: int) -> list[tuple[int, StreamPlace]]:
     """(attempt, place) of what this rank has recorded of a run on this machine, oldest first."""
     found = []
-    for place in find_streams(directory):
-        if place.run_id == run_id:
-            info = read_info(place)
-            if info.rank == rank:
-                found.append((info.attempt, place))
+    for place in streams_of(directory, run_id):
+        info = read_info(place)
+        if info.rank == rank:
+            found.append((info.attempt, place))
     return sorted(found, key=lambda pair: pair[0])
 
 

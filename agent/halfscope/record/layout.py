@@ -82,9 +82,14 @@ def find_streams(directory: Path) -> Iterator[StreamPlace]:
     """Every stream below a directory, by run and stream id; whatever else lies there is passed over."""
     for run_id in _names(directory):
         if _RUN_ID.match(run_id):
-            for stream in _names(directory / run_id):
-                if _STREAM.match(stream):
-                    yield StreamPlace(directory=directory, run_id=run_id, stream=stream)
+            yield from streams_of(directory, run_id)
+
+
+def streams_of(directory: Path, run_id: str) -> Iterator[StreamPlace]:
+    """Those of one run."""
+    for stream in _names(directory / run_id):
+        if _STREAM.match(stream):
+            yield StreamPlace(directory=directory, run_id=run_id, stream=stream)
 
 
 def make_directory(path: Path) -> None:

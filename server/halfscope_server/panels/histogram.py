@@ -128,7 +128,7 @@ class HistogramPanel:
             headline=f"step {step} · {said} · scale {_scale(one)}",
             first_step=int(one.step[0]),
             last_step=int(one.step[0]),
-            make_table=lambda: _table(found, underflow),
+            make_table=lambda: _table(found, underflow, view.start_number(found.attempt)),
         )
 
 
@@ -200,7 +200,7 @@ def _zone_notes(one: Exponents) -> list[dict[str, Any]]:
 # ---- numbers ---------------------------------------------------------------------------------
 
 
-def _table(found: OneStep, underflow: Underflow) -> Table:
+def _table(found: OneStep, underflow: Underflow, start_number: int) -> Table:
     one, sketch = found.exponents, found.sketch
     n = int(one.n[0])
 
@@ -228,8 +228,8 @@ def _table(found: OneStep, underflow: Underflow) -> Table:
         ["read", _POINTS.get(found.point, found.point or "at an unknown point")],
         ["clipped before", "maybe" if found.maybe_clipped else "no"],
     ]
-    if found.attempt:
-        rows.insert(2, ["restart", integer(found.attempt)])
+    if start_number:
+        rows.insert(2, ["restart", integer(start_number)])
     interpolated = "the scale is no power of two: bins are divided between two" if one.interpolated else ""
     return Table(
         columns=["what", "value"],

@@ -6,6 +6,7 @@ a title and a text, whatever its attributes hold; attributes come from outside a
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -108,7 +109,7 @@ def events_page(
     )
     shown = rows[:limit]
     return EventPage(
-        events=[describe(row, view.streaks) for row in shown],
+        events=[describe(row, view.streaks, view.start_number(row.attempt)) for row in shown],
         kinds=[
             EventKind(kind=kind, title=kind_of(kind).title, severity=kind_of(kind).severity, count=count)
             for kind, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -133,11 +134,12 @@ def _decode_cursor(cursor: str) -> tuple[int, int, str, int]:
         raise BadCursor(f"{cursor!r} is no cursor; pass next_cursor of the page before, unchanged") from None
 
 
-def describe(row: EventRow, streaks: Iterable[Streak] = ()) -> EventItem:
+def describe(row: EventRow, streaks: Iterable[Streak] = (), start_number: int = 0) -> EventItem:
     """An event in words.
 
     Args:
         streaks: of the run; a skip inside one is shown as part of it whatever its own event said.
+        start_number: which start of the run its attempt is, from 0.
     """
     kind = kind_of(row.kind)
     severity = as_severity(row.severity, kind.severity)
@@ -151,6 +153,9 @@ def describe(row: EventRow, streaks: Iterable[Streak] = ()) -> EventItem:
         title = f"Loss is {name}" if name else title
     elif row.kind == "run_ended":
         title, role = _ending(attributes), "critical" if attributes.get("outcome") == "exception" else role
+    row = dataclasses.replace(row, attempt=start_number)
+    if "attempt" in attributes:
+        attributes = {**attributes, "attempt": start_number}
     write = _WORDS.get(row.kind, _anything)
     return EventItem(
         id=f"{row.stream}.{row.seq}",

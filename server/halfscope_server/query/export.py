@@ -89,7 +89,7 @@ def _points(view: RunView, series: SeriesRow) -> Iterator[dict[str, Any]]:
                     "series": series.name,
                     "labels": dict(series.labels),
                     "rank": rank,
-                    "attempt": attempt,
+                    "attempt": view.start_number(attempt),
                     "step": step,
                     "time": iso(time_us),
                     "value": value if is_finite else json_number(value),
@@ -112,10 +112,10 @@ def _sketches(view: RunView) -> Iterator[dict[str, Any]]:
                 span = steps[at : at + at_once]
                 first, last = int(span[0]), int(span[-1])
                 found = store.frame_sketches(run_id, ids, first_step=first, last_step=last, attempt=attempt, of=kind)
-                yield from _sketch_rows(found, names, kind)
+                yield from _sketch_rows(found, names, kind, view.start_number(attempt))
 
 
-def _sketch_rows(found: FrameSketches, names: Sequence[str], kind: str) -> Iterator[dict[str, Any]]:
+def _sketch_rows(found: FrameSketches, names: Sequence[str], kind: str, start_number: int) -> Iterator[dict[str, Any]]:
     """The layers of one frame after another."""
     frame, layer = np.nonzero(found.present)
     stack = found.sketches
@@ -127,7 +127,7 @@ def _sketch_rows(found: FrameSketches, names: Sequence[str], kind: str) -> Itera
     columns = {
         "layer": [names[at] for at in layer.tolist()],
         "rank": found.rank[frame].tolist(),
-        "attempt": found.attempt[frame].tolist(),
+        "attempt": [start_number] * len(frame),
         "step": found.step[frame].tolist(),
         "scale": [None if scale != scale else json_number(scale) for scale in scales],
         "point": [GRADIENT_POINTS[at] for at in found.point[frame, layer].tolist()],
@@ -151,21 +151,25 @@ def _sketch_rows(found: FrameSketches, names: Sequence[str], kind: str) -> Itera
 def _events(view: RunView) -> Iterator[dict[str, Any]]:
     after: tuple[int, int, str, int] | None = None
     while rows := view.store.events(view.run_id, after=after, limit=EVENTS_AT_ONCE):
-        yield from map(event_row, rows)
+        yield from (event_row(row, view.start_number(row.attempt)) for row in rows)
         if len(rows) < EVENTS_AT_ONCE:
             return
         last = rows[-1]
         after = (last.attempt, last.step, last.stream, last.seq)
 
 
-def event_row(row: EventRow) -> dict[str, Any]:
-    """An event as exported."""
+def event_row(row: EventRow, start_number: int) -> dict[str, Any]:
+    """An event as exported.
+
+    Args:
+        start_number: which start of the run its attempt is, from 0.
+    """
     attributes: Mapping[str, Any] = row.attributes
     return {
         "kind": "event",
         "event": row.kind,
         "rank": row.rank,
-        "attempt": row.attempt,
+        "attempt": start_number,
         "step": row.step,
         "time": iso(row.time_us),
         "severity": row.severity,

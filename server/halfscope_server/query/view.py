@@ -8,6 +8,7 @@ view.
 
 from __future__ import annotations
 
+import bisect
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -308,6 +309,11 @@ class RunView:
             return Tellers(num_ranks=len(extents), complete_to=(max if is_over else min)(told, default=-1))
 
         return self.memo(("tellers", series.series_id, attempt), read)
+
+    def start_number(self, attempt: int) -> int:
+        """Which start of the run an attempt is, from 0: numbers of attempts only say which came first."""
+        numbers = self.memo("starts", lambda: sorted({stream.attempt for stream in self.streams}))
+        return bisect.bisect_left(numbers, attempt)
 
     # ---- extent -----------------------------------------------------------------------------
 

@@ -103,7 +103,10 @@ def _apply_one(
     for one in brought:
         for decoded in one.decoded:
             for seq, start in decoded.starts[:1] if not one.state.started else []:
-                rows += _joined(one.state, seq, start, is_first=not (held.started or values.get("started")))
+                if one.state.forked_from:
+                    rows.append(_of_start(one.state, seq, "forked", start))
+                elif held.started or "started" in values:
+                    values |= _joined(connection, one.state, seq, start, held, values, rows)
                 values |= _started(one.state, start, held, values)
             for record in decoded.facts:
                 facts |= plain.mapping(record.facts, "facts")
@@ -137,7 +140,7 @@ def refresh_state(connection: sa.Connection, run_id: str) -> None:
             state=state,
             outcome=outcome,
             ended_us=ended_us if outcome else None,
-            num_attempts=newest + 1,
+            num_attempts=max(1, len({row.attempt for row in streams})),
             world_size=max((row.world_size for row in current), default=1),
         )
     )
@@ -230,13 +233,51 @@ def _started(state: StreamState, start: Start, held: sa.Row[Any], values: dict[s
     return {}
 
 
-def _joined(state: StreamState, seq: int, start: Start, *, is_first: bool) -> list[dict[str, Any]]:
-    if state.forked_from:
-        return [events.of_start(state, seq, "forked", step=start.start_step, time_us=start.time_us)]
-    if is_first:
-        return []
-    kind = "restarted" if state.attempt else "joined"
-    return [events.of_start(state, seq, kind, step=start.start_step, time_us=start.time_us)]
+def _joined(
+    connection: sa.Connection,
+    state: StreamState,
+    seq: int,
+    start: Start,
+    held: sa.Row[Any],
+    values: Mapping[str, Any],
+    rows: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """Add to the event rows what a further stream's first Start record tells, and give what it changes of the run."""
+    at = schema.stream.c
+    others = (
+        sa.select(at.stream)
+        .where(at.run_id == state.run_id, at.stream.not_in([state.stream, SERVER_STREAM]))
+        .order_by(at.attempt, at.rank, at.stream)
+        .limit(1)
+    )
+    if state.attempt and connection.execute(others.where(at.attempt < state.attempt)).scalar() is not None:
+        rows.append(_of_start(state, seq, "restarted", start))
+        return {}
+    later = connection.execute(others.where(at.attempt > state.attempt)).scalar()
+    following = None if later is None else cursors.load(connection, (state.run_id, later))
+    if following is None or _is_told(connection, following, rows):
+        rows.append(_of_start(state, seq, "joined", start))
+        return {}
+    # An earlier start that comes later, from a machine that was away: what was taken for the first was a restart.
+    step, time_us = (values.get(name, getattr(held, name)) for name in ("start_step", "created_us"))
+    rows.append(events.of_start(following, 0, "restarted", step=step, time_us=time_us))
+    return {"created_us": start.time_us, "start_step": start.start_step}
+
+
+def _is_told(connection: sa.Connection, state: StreamState, rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether there is an event of the beginning of a stream's attempt."""
+    at = schema.event.c
+    told = sa.select(at.seq).where(
+        at.run_id == state.run_id, at.kind == "restarted", at.attempt == state.attempt
+    )  # fmt: skip
+    return (
+        any((row["kind"], row["attempt"]) == ("restarted", state.attempt) for row in rows)
+        or connection.execute(told.limit(1)).scalar() is not None
+    )
+
+
+def _of_start(state: StreamState, seq: int, kind: str, start: Start) -> dict[str, Any]:
+    return events.of_start(state, seq, kind, step=start.start_step, time_us=start.time_us)
 
 
 def _error(end: End) -> dict[str, Any]:

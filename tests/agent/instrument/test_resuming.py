@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import halfscope
 import pytest
 import torch
+from halfscope.instrument import entry, ranks
 from halfscope.record.layout import find_streams
-from halfscope.record.reader import read_info
+from halfscope.record.reader import JournalReader, read_info
+from halfscope_server.query import Views, events_page
+from halfscope_server.query.lines import read_line
+from halfscope_server.query.window import Window
+from halfscope_server.store.store import Store
+
+from tests.helpers.recorded import read_journal
+from tests.helpers.stream import Stream
 
 Net = Callable[[], torch.nn.Sequential]
 
@@ -71,7 +82,8 @@ def test_a_training_with_all_its_states_is_the_next_attempt_and_nothing_is_said(
     assert [event for event in second.events if event.kind == "resumed_without_state"] == []
     places = list(find_streams(watching.directory))
     assert {place.run_id for place in places} == {run.id}
-    assert sorted(read_info(place).attempt for place in places) == [0, 1]
+    first, later = sorted(read_info(place).attempt for place in places)
+    assert first == 0 < later
 
 
 def test_an_optimizer_and_a_scaler_without_their_states_are_told(watching: Any, net: Net, checkpoint: Any) -> None:
@@ -122,3 +134,56 @@ def test_a_rank_goes_on_behind_its_own_attempts(watching: Any, net: Net, monkeyp
         watching(model, torch.optim.SGD(model.parameters(), 0.1), **options).finish()
     infos = [read_info(place) for place in find_streams(watching.directory)]
     assert sorted(info.attempt for info in infos) == [0, 1, 2]
+
+
+def test_a_training_resumed_elsewhere_is_a_later_attempt_in_whatever_order_its_parts_arrive(
+    watching: Any, net: Net, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three starts on two machines that know nothing of each other, all offline: every order of their journals gives the
+    newest steps as the line, the older ones as ghosts, and an event of each restart."""
+    parts = []
+    for now_s, machine, first, num_steps in ((2e9, "a", 0, 12), (2e9 + 60, "b", 10, 6), (2e9 + 120, "a", 8, 5)):
+        monkeypatch.setattr(entry, "time", SimpleNamespace(time=lambda now_s=now_s: now_s, time_ns=time.time_ns))
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        directory = tmp_path / machine
+        known = set(find_streams(directory))
+        run_id = {"resume": parts[0].run_id} if parts else {}
+        run = watching(model, optimizer, None, start_step=first, directory=directory, **run_id)
+        for step in range(first, first + num_steps):
+            model(torch.ones(2, 4)).square().mean().backward()
+            optimizer.step()
+            run.step(loss=100.0 * len(parts) + step)
+        run.finish()
+        parts += [place for place in find_streams(directory) if place not in known]
+    began_us = min(recorded.start.time_us for recorded in read_journal(tmp_path / "a") if recorded.start)
+    for number, order in enumerate(itertools.permutations(parts)):
+        run_id = f"01jabcdefghjkmn{number}"
+        for place in order:
+            stream = Stream(run_id, place.stream, read_info(place))
+            stream.welcomed(store.grant(stream.hello(), now_us=1))
+            payloads = [bytes(entry.payload) for entry in JournalReader(place).read(final=True)]
+            assert not store.commit([stream.batch_of(payloads)], now_us=1).refused
+        view = Views(store).get(run_id)
+        assert view is not None
+        assert (view.row.num_attempts, view.row.created_us, view.row.state) == (3, began_us, "finished")
+        line = read_line(view, view.named("loss")[0], Window())
+        assert line is not None
+        assert line.curve.value.tolist() == [*range(8), *range(208, 213)]
+        ghosts = sorted(ghost.value.tolist() for ghost in line.ghosts)
+        told = [(event.attempt, event.step) for event in events_page(view, kinds=["restarted", "joined"]).events]
+        assert (ghosts, told) == ([[8, 9, 10, 11], [*range(110, 116)]], [(1, 10), (2, 8)])
+
+
+def test_a_clock_that_was_set_back_makes_no_older_attempt(
+    watching: Any, net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the earlier attempts are known, the next one has a greater number, whatever the time."""
+    run_id = "01jabcdefghjkmnp"
+    for now_s in (2e9, 2e9 - 3600, 0.0):
+        monkeypatch.setattr(entry, "time", SimpleNamespace(time=lambda now_s=now_s: now_s, time_ns=time.time_ns))
+        model = net()
+        watching(model, torch.optim.SGD(model.parameters(), 0.1), run_id=run_id).finish()
+    found = [read_info(place).attempt for place in find_streams(watching.directory)]
+    first = int(2e9) - ranks.FIRST_SECOND
+    assert sorted(found) == [first, first + 1, first + 2]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import halfscope
 import pytest
@@ -103,18 +105,40 @@ def test_a_restart_on_several_nodes_is_the_same_run(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_run_that_is_continued_is_the_next_attempt(tmp_path: Path) -> None:
-    """One stream of it is here: this is the second start."""
+    """A given id may have been begun elsewhere: the time at which this one began is its number."""
     run_id = config.new_run_id()
-    assert ranks.num_starts(tmp_path, run_id) == 0
-    (tmp_path / run_id / "00ff").mkdir(parents=True)
-    assert ranks.num_starts(tmp_path, run_id) == 1
+    before = ranks.attempt_at(time.time())
     model = torch.nn.Linear(2, 1)
     run = halfscope.watch(
         model, torch.optim.SGD(model.parameters(), 0.1), run_id=run_id, mode="offline", directory=tmp_path
     )
     run.finish()
     (recorded,) = [one for one in read_journal(tmp_path) if one.start is not None]
-    assert (recorded.info.attempt, recorded.info.rank, recorded.info.world_size) == (1, 0, 1)
+    assert before <= recorded.info.attempt <= ranks.attempt_at(time.time())
+    assert (recorded.info.rank, recorded.info.world_size) == (0, 1)
+
+
+def test_ranks_that_continue_a_run_are_one_attempt_on_all_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever journals their nodes hold: when their job began tells, and restarts of its launcher count on."""
+    jobs_ids = [config.run_id_of(1_800_000_000_000, 7), config.run_id_of(1_800_000_090_000, 9)]
+    found = []
+    for shared in jobs_ids:
+        monkeypatch.setattr(ranks, "_from_launcher", lambda _directory, _number, shared=shared: shared)
+        monkeypatch.setattr(ranks, "time", SimpleNamespace(time=lambda: 1_800_000_100.0))
+        for restarts in range(3):
+            numbers = {
+                ranks.job_attempt(ranks.Place(rank=rank, world_size=2, attempt=restarts), tmp_path / f"{rank}")
+                for rank in range(2)
+            }
+            found.append(numbers.pop())
+            assert numbers == set()
+    began = ranks.attempt_at(1_800_000_000)
+    assert found == [began, began + 1, began + 2, began + 90, began + 91, began + 92]
+    # An id that a launcher's name was made into holds no time.
+    monkeypatch.setattr(ranks, "_from_launcher", lambda *_: config.run_id_of(1, 2))
+    assert ranks.job_attempt(ranks.Place(rank=1, world_size=2), tmp_path) is None
 
 
 @pytest.mark.parametrize("alone", [0, 1])
