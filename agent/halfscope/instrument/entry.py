@@ -29,7 +29,7 @@ from halfscope.instrument.feeding import InputWatch
 from halfscope.instrument.flat import FlatParameters
 from halfscope.instrument.interval import SketchInterval
 from halfscope.instrument.report import Reporter
-from halfscope.instrument.run import DRAIN_S, Run
+from halfscope.instrument.run import Run
 from halfscope.instrument.sketching import LayerNumbers, SketchTaker
 from halfscope.instrument.standstill import Standstill
 from halfscope.instrument.updating import UpdateTaker
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from halfscope.instrument.ddp.watching import ReductionWatch
 
 logger = logging.getLogger("halfscope")
+
+DRAIN_S = 1.5
+"""How long the end of a run waits for the sender. With what else an end does it takes a training no more than 2 s."""
 
 _active: dict[int, Run] = {}
 """id of each watched model, optimizer and scaler to the run that watches it; entries live as long as the run does."""
