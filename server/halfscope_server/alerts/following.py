@@ -34,6 +34,8 @@ Rules = Sequence[tuple[RuleRow, Rule]]
 Baseline = Callable[[Rule], float | None]
 OPEN = ("pending", "firing", "no_data", "error")
 MAX_OPEN = 10_000
+SURE_GAP_US = 60_000_000
+"""Pauses up to here hide no stall, so nobody asks which clock they are by."""
 READS_AT_ONCE = 4
 """Of a run that is far behind, before others have their turn."""
 
@@ -260,8 +262,27 @@ class Followed:
             if update.columns:
                 times_us = max(update.columns, key=lambda column: column.step.size).time_us
                 since_us = self._last_us.get(update.stream, int(times_us[0]))
-                self.gap_us = max(self.gap_us, int(np.diff(times_us, prepend=since_us).max()))
+                gap_us = int(np.diff(times_us, prepend=since_us).max())
+                if gap_us > max(self.gap_us, SURE_GAP_US):
+                    gap_us = min(gap_us, self._longest_step_us(update, gap_us))
+                self.gap_us = max(self.gap_us, gap_us)
                 self._last_us[update.stream] = int(times_us[-1])
+
+    def _longest_step_us(self, update: Update, else_us: int) -> int:
+        """The longest step of an update by a clock that nobody sets: one on the wall that was set is no pause."""
+        steps = max(update.columns, key=lambda column: column.step.size).step
+        for row in self._store.series(self.run.run_id):
+            if row.name == "time.step_s":
+                found = self._store.points(
+                    self.run.run_id,
+                    row.series_id,
+                    first_step=int(steps[0]),
+                    last_step=int(steps[-1]),
+                    rank=update.rank,
+                    attempt=update.attempt,
+                )
+                return int(found.value.max() * 1e6) if found.value.size else else_us
+        return else_us
 
     def _passed_over(self, cursor: StreamCursor) -> StreamCursor:
         """Sketches that nobody looks at are behind it: a rule about them that comes begins with the next."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -240,3 +242,51 @@ def test_the_checkpoint_before_a_seq_is_that_of_its_segment(place: StreamPlace) 
     assert found is not None
     assert found[0] == firsts[2]
     assert read_checkpoint(StreamPlace(directory=place.directory, run_id="none", stream="ab"), 3) is None
+
+
+def damaged(whole: bytes) -> Iterator[tuple[bytes, int, bool]]:
+    """Each byte flipped, and cut at each length: what is left, where it differs, and whether something stands behind."""
+    for at in range(len(whole)):
+        yield whole[:at] + bytes([whole[at] ^ 0x5A]) + whole[at + 1 :], at, True
+        yield whole[:at], at, False
+
+
+def test_a_writer_that_takes_up_a_damaged_journal_loses_no_more_of_it(tmp_path: Path) -> None:
+    """Each byte of its last segment flipped, and each length of it: what is whole is read, in its place; what is not is
+    a `Lost` or bytes that the writer counts; and what it writes then stands behind all of it."""
+    template = StreamPlace(directory=tmp_path / "template", run_id="run1", stream="ab")
+    written = write(template, 6, segment_bytes=250)
+    first, last = template.segments()
+    whole = template.segment(last).read_bytes()
+    _, begins = segment.read_header(whole)
+    ends = [begins]
+    while (frame := segment.read_frame(whole, ends[-1])) is not None:
+        ends.append(frame.end)
+    fresh = [event(2000), event(2001)]
+    for number, (left, at, is_whole_behind) in enumerate(damaged(whole)):
+        place = StreamPlace(directory=tmp_path / str(number), run_id="run1", stream="ab")
+        place.path.mkdir(parents=True)
+        place.segment(first).write_bytes(template.segment(first).read_bytes())
+        place.segment(last).write_bytes(left)
+        writer = JournalWriter(place, INFO, list, quota_bytes=1 << 30)
+        writer.open()
+        writer.append(fresh[:1])
+        writer.append(fresh[1:])
+        writer.close()
+        entries = read(place)
+        assert [entry.payload for entry in entries[-2:]] == fresh
+        assert [entry.seq for entry in entries[1:]] == [entry.last_seq + 1 for entry in entries[:-1]]
+        lost = [entry for entry in entries if isinstance(decode_record(entry.payload), Lost)]
+        found = {entry.seq: entry.payload for entry in entries[:-2] if entry not in lost}
+        told = {seq for entry in lost for seq in range(entry.seq, entry.last_seq + 1)}
+        intact = {
+            last + index
+            for index, (begin, end) in enumerate(pairwise(ends))
+            if end <= at or (is_whole_behind and at < begin)
+        }
+        assert found == {seq: written[seq] for seq in intact | set(range(last))}
+        # Behind the last record that is whole nobody can tell one that was damaged from one half written.
+        behind = set(range(len(written))) - found.keys() - told
+        assert behind == set(range(entries[-2].seq, len(written)))
+        assert not (behind and is_whole_behind) or writer.num_torn_bytes > 0
+        assert writer.num_torn_bytes == 0 or len(left) > max([0, *(end for end in ends if end <= at)])

@@ -743,6 +743,19 @@ def test_no_stall_of_runs_that_pause_are_lost_or_over(served: Served) -> None:
     }
 
 
+def test_a_clock_that_was_set_is_no_pause(served: Served) -> None:
+    """An hour forward between two steps of a tenth of a second, and back again: a stall is found as soon as ever."""
+    served.rules(STALL)
+    run = RunWriter(served.store)
+    times_us = [BEGAN_US + shift_s * SECOND_US for shift_s in (0, 1, 3602, 3603, 4, 5)]
+    for name, value in (("loss", 0.5), ("time.step_s", 0.1)):
+        run.points(name, range(6), [value] * 6, times_us=times_us)
+    served.commit(run)
+    served.round()
+    served.round(601.0)
+    assert stalled(served) == [5]
+
+
 def test_a_server_that_was_down_does_not_call_that_a_stall(served: Served) -> None:
     """Agents are given the time to come back that a stall takes."""
     served.rules(STALL)
