@@ -37,10 +37,10 @@ GROUPS: dict[str, list[list[str]]] = {
     "lint": [[str(BIN / "ruff"), "check", "."], [str(BIN / "ruff"), "format", "--check", "."]],
     "imports": [[str(BIN / "lint-imports")]],
     # Three processes: a third of the time each waits, for trainings, servers and databases. tests/conftest.py puts
-    # files with slow tests first, in place of xdist's order by number of tests.
+    # files with slow tests first.
     "python": [
         [
-            *(*PYTEST, "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-p", "no:playwright"),
+            *(*PYTEST, "-p", "tests.helpers.workers", "--workers", "3", "-p", "no:playwright"),
             *("--ignore", "tests/e2e", "--ignore", INTEGRATIONS),
         ],
     ],

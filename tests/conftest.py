@@ -30,6 +30,7 @@ from tests.helpers.comparing import Recordings
 from tests.helpers.demos import record_troubled
 from tests.helpers.ports import free_port
 from tests.helpers.preloaded import Preloaded
+from tests.helpers.workers import WORKER
 
 # Started in the background of a script, this process ignores SIGINT and hands that on to every program it starts;
 # those that are interrupted by a test must not.
@@ -164,7 +165,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recording_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where real trainings lie that any process of this session, or of scripts/checks.py, has recorded."""
     own = tmp_path_factory.getbasetemp()
-    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    shared = own.parent if WORKER in os.environ else own
     return Path(os.environ.get("HALFSCOPE_TEST_RECORDINGS") or shared / "recordings")
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import socket
 
+from tests.helpers.workers import WORKER
+
 NUM_WORKERS = 8
 
 
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody listens on, out of this worker's own eighth of all ports."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % NUM_WORKERS
+    worker = int(os.environ.get(WORKER, "0")) % NUM_WORKERS
     while True:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
