@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from halfscope import native
 from halfscope.probes import gradients
 from halfscope.probes.spec import SeriesSpec
 
@@ -28,6 +29,14 @@ FLOAT16_OVERFLOWS_AT = 65520.0
 BFLOAT16_OVERFLOWS_AT = 2.0**128 * (1 - 2.0**-9)
 OVERFLOWS_AT = {torch.float16: FLOAT16_OVERFLOWS_AT, torch.bfloat16: BFLOAT16_OVERFLOWS_AT}
 _WIDE = frozenset({torch.float32, torch.float64})
+_divide = getattr(native.helper, "divide", None)
+
+
+def divide(buffer: torch.Tensor, divisor: int) -> float | None:
+    """Sum of the squares of a bucket's elements, each of which is then multiplied by the inverse of a number, bit for
+    bit as `mul_` does it. None, and nothing has changed: not by the compiled helper, or not of this kind."""
+    squares: float | None = None if _divide is None else _divide(buffer, divisor)
+    return squares
 
 
 def read(buffer: torch.Tensor, layers: Callable[[], Sequence[torch.Tensor]]) -> gradients.HostNorm | None:

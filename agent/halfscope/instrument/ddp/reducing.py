@@ -54,8 +54,9 @@ class Compression:
 Observe = Callable[[Any, Compression | None, bool], Note | None]
 """Called with a bucket that is ready, what it is rounded to (None where it is sent as it is, or nobody knows), and
 whether the caller is going to divide it; must not raise."""
-BLOCK_ELEMENTS = 1 << 18
-"""Of a bucket that is measured and divided: what has been read is still in the cache when it is written."""
+BLOCK_ELEMENTS = 1 << 16
+"""Of a bucket that is measured and divided without the compiled helper: what has been read is still in the cache when
+it is written."""
 
 
 class DefaultReduction:
@@ -132,6 +133,9 @@ class _StorageHook:
 
 def _norm_and_divide(buffer: torch.Tensor, divisor: int) -> float:
     """L2 norm of a dense bucket in host memory, and then the bucket divided, in one pass over memory."""
+    squares = communication.divide(buffer, divisor)
+    if squares is not None:
+        return math.sqrt(squares)
     norms: list[float] = []
     for block in torch.split(buffer, BLOCK_ELEMENTS):
         norms.append(communication.fast_norm(block))
