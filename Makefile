@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ddp test setup setup-demo serve bench bench-ranks soak fuzz calibrate calibrate-alerts test-versions lint format web screenshots clean
+.PHONY: help demo demo-ddp test setup setup-demo serve bench bench-ranks bench-peers soak fuzz calibrate calibrate-alerts test-versions lint format web screenshots clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ bench: setup ## Measure speed against baselines in the same run; prints "name va
 
 bench-ranks: setup ## Measure one server under a job of 1,024 ranks on 128 nodes
 	@$(BIN)/python -m tests.bench --only 'ranks.*' $(ARGS)
+
+bench-peers: setup ## Measure the cost beside trackers and debug tools, which get an environment of their own; about ten minutes
+	@$(BIN)/python -m tests.bench.peers $(ARGS)
 
 soak: setup ## The long forms: a server away under load, 500 kills of each process, the demo's healthy runs to their end
 	@HALFSCOPE_TEST_OUTAGE_S=60 $(BIN)/python -m pytest -q tests/server/test_transport_end_to_end.py -k stopped_for_a_while

@@ -20,7 +20,7 @@ SETS = {
     "between": ("lightning==2.5.5", "pytorch-lightning==2.5.5", "transformers==4.57.6", "accelerate==1.8.1"),
 }
 """`lowest` are those that the integrations ask for; the newest are in `.venv`, where `make test` runs them."""
-TOOLS = ("pytest>=9.2", "pytest-timeout>=2.4", "hypothesis>=6.155")
+TOOLS = ("halfscope[server,postgres]", "pytest>=9.2", "pytest-timeout>=2.4", "hypothesis>=6.155")
 TESTS = [f"tests/agent/integrations/test_{name}.py" for name in ("base", "lightning", "transformers", "accelerate")]
 
 
@@ -37,6 +37,8 @@ def main() -> int:
             [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS], cwd=ROOT, env=variables, check=False
         ).returncode
     failed = [name for name, code in codes.items() if code != 0]
+    for name in failed:
+        print(f"{name}: pytest ended with {codes[name]}")
     print(f"sets: {len(codes) - len(failed)} passed, {len(failed)} failed {' '.join(failed)}".rstrip())
     return 1 if failed else 0
 
