@@ -7,6 +7,7 @@ Invariant: the globals are torch's own again when the last listener has gone.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,6 +19,8 @@ Listener = Callable[[list[torch.Tensor]], Any]
 
 _GLOBALS = ("_get_total_norm", "_group_tensors_by_device_and_dtype")
 """First called by clip_grad_norm_, and first called by clip_grad_value_ (of every torch since 2.4)."""
+
+MAX_FRAMES = 12
 
 _listeners: list[Listener] = []
 _originals: dict[str, Callable[..., Any]] = {}
@@ -37,6 +40,19 @@ def unlisten(listener: Listener) -> None:
         _listeners.remove(listener)
         if not _listeners:
             _uninstall()
+
+
+def parameters() -> list[torch.Tensor]:
+    """Whose gradients torch's clipping function on the stack was called to clip; none where it was given gradients."""
+    frame = sys._getframe(1)
+    for _ in range(MAX_FRAMES):
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+        if frame.f_globals.get("__name__") == clip_module.__name__ and "parameters" in frame.f_locals:
+            given = frame.f_locals["parameters"]
+            return [given] if isinstance(given, torch.Tensor) else list(given) if isinstance(given, list) else []
+    return []
 
 
 def _install() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from halfscope.instrument import conditions, environment, precision
 from halfscope.instrument.device import Slot
@@ -53,22 +54,14 @@ class FactTeller:
         self._points: dict[str, tuple[str, str]] = {}
         self._fingerprints: list[tuple[fingerprint.Part, list[float] | Slot]] = []
         """Of the weights, on their way."""
+        self._strangers: set[int] = set()
+        self._is_lazy = False
+        """Some parameters have no shape before the first forward pass."""
 
     def started(self, step: int, *, demo: bool) -> None:
         """What is known before the first step."""
-        unique = list({id(p): p for model in self._models.values() for p in model.parameters()}.values())
-        wholes = self._flats.wholes(unique, self._names)
-        facts: dict[str, Any] = {
-            "optimizers": [watched.describe() for watched in self._optimizers],
-            "parameters": {
-                "num_tensors": len(wholes),
-                "num_elements": sum(whole.num_elements for whole in wholes),
-                "num_trainable": sum(whole.num_elements for whole in wholes if whole.requires_grad),
-                "names": [whole.name for whole in wholes],
-            },
-            "demo": demo,
-            **conditions.seed(),
-        }
+        self._is_lazy = any(is_lazy(p) for model in self._models.values() for p in model.parameters())
+        facts: dict[str, Any] = {**self._sizes(), "demo": demo, **conditions.seed()}
         if self._baseline is not None:
             facts["baseline"] = self._baseline
         if self._given_precision is not None:
@@ -77,6 +70,19 @@ class FactTeller:
         self.scalers()
         self._recorder.event("run_started", step)
         self._half_parameters(step)
+
+    def _sizes(self) -> dict[str, Any]:
+        unique = list({id(p): p for model in self._models.values() for p in model.parameters()}.values())
+        wholes = self._flats.wholes(unique, self._names)
+        return {
+            "optimizers": [watched.describe() for watched in self._optimizers],
+            "parameters": {
+                "num_tensors": len(wholes),
+                "num_elements": sum(whole.num_elements for whole in wholes),
+                "num_trainable": sum(whole.num_elements for whole in wholes if whole.requires_grad),
+                "names": [whole.name for whole in wholes],
+            },
+        }
 
     def weights(self, rings: Rings) -> None:
         """What tells the weights that the training starts from; on a device it is told with the first attempt."""
@@ -113,6 +119,8 @@ class FactTeller:
                 "compiled": conditions.is_compiled(self._models.values()),
             }
         )
+        if self._is_lazy:
+            self._recorder.facts(self._sizes())
         if self._given_precision is not None:
             return
         if not forward_seen and self._scalers:
@@ -158,6 +166,18 @@ class FactTeller:
             )
         self.scalers()
         self._half_parameters(step)
+
+    def unwatched_optimizer(self, step: int, optimizer: torch.optim.Optimizer) -> None:
+        """A watched scaler is about to step an optimizer that was not given. Where that trains what is watched (one made
+        anew for a second stage), the run is blind to it, and that is told once."""
+        if id(optimizer) in self._strangers:
+            return
+        self._strangers.add(id(optimizer))
+        known = {id(p) for model in self._models.values() for p in model.parameters()}
+        known |= {id(p) for watched in self._optimizers for p in watched.leaves()}
+        if any(id(p) in known for group in optimizer.param_groups for p in group["params"]):
+            attributes = {"optimizer": type(optimizer).__name__}
+            self._recorder.event("unwatched_optimizer", step, severity="warning", attributes=attributes)
 
     def degraded(self, step: int, probe: str, error: BaseException) -> None:
         """A part of the agent failed."""

@@ -16,6 +16,7 @@ import torch
 from halfscope.instrument.names import canonical
 from halfscope.instrument.ranks import is_joined
 from halfscope.instrument.sharing import Share
+from halfscope.probes.stored import num_elements
 
 _WRAPPER = "torch.distributed.fsdp.fully_sharded_data_parallel"
 DIMENSION = "shard"
@@ -109,7 +110,7 @@ class FlatParameters:
             unit = self.by_id.get(id(parameter))
             for piece in (parameter,) if unit is None else unit.pieces:
                 share = shapes.get(id(piece))
-                size = piece.numel() if share is None or share.shape is None else math.prod(share.shape)
+                size = num_elements(piece) if share is None or share.shape is None else math.prod(share.shape)
                 found.append(Whole(names[id(piece)], size, piece.requires_grad))
         order = {key: at for at, key in enumerate(names)}
         by_name = {names[key]: at for key, at in order.items()}

@@ -28,7 +28,9 @@ class ForwardHook:
     def __init__(self, seen: Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], Any]) -> None:
         self._seen = seen
 
-    def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+        if kwargs is None:  # taken off by a hook that ran before it in this very call: torch then passes none
+            return
         if _is_compiling() or _tracing_state() is not None:
             return
         self._seen(module, args, kwargs)

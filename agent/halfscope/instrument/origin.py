@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from halfscope.instrument.watched import WatchedOptimizer
 
@@ -56,12 +57,16 @@ class BackwardOrder:
         self._on_backward = on_backward
         self._handles: dict[int, Any] = {}
         self._parameters: dict[int, torch.Tensor] = {}
+        self._lazy: list[torch.Tensor] = []
+        """Parameters without a shape before the first forward pass: they take no hook until then."""
 
     def attach(self, parameters: Iterable[torch.Tensor]) -> None:
         """Sets a hook on each parameter that takes gradients; after a `detach`, where the order is known, on one."""
         kept = next(iter(self.order)) if self.complete else None
         for parameter in parameters:
-            if parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._handles:
+            if is_lazy(parameter):
+                self._lazy.append(parameter)
+            elif parameter.requires_grad and parameter.is_leaf and id(parameter) not in self._handles:
                 if kept is None:
                     self._set(parameter, self._reached)
                 elif id(parameter) == kept:
@@ -69,6 +74,10 @@ class BackwardOrder:
 
     def settle(self) -> None:
         """After the first attempt: the order is known, and one hook (of the parameter reached first) is enough."""
+        if self._lazy:  # have a shape now: the order is recorded in the next pass, with them
+            late, self._lazy = self._lazy, []
+            self.order.clear()
+            self.attach(parameter for parameter in late if not is_lazy(parameter))
         if self.complete or not self.order:
             return
         self.complete = True

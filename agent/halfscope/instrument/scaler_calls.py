@@ -95,6 +95,7 @@ class ScalerCalls:
         attempt = watcher.attempt_for_work()
         attempt.scalers[self._watched.index].touched = True
         if watched is None:
+            watcher.reporter.facts.unwatched_optimizer(watcher.clock.step, optimizer)
             return
         watcher.inside_scaler_step = watched.optimizer
         part = attempt.optimizers[watched.index]

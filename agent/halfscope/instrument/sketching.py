@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
 from halfscope.instrument.attempt import Attempt, GradientReading
 from halfscope.instrument.interval import SketchInterval
@@ -117,6 +118,8 @@ class LayerNumbers:
         place = {key: at for at, key in enumerate(names)}
         declared: list[Layer] = []
         for parameter in sorted(parameters, key=lambda parameter: place.get(id(parameter), len(place))):
+            if is_lazy(parameter):
+                continue  # without a shape until the first forward pass: declared with its first gradient
             name = names.get(id(parameter)) or f"parameter.{len(self._by_name)}"
             lid = self._by_name.get(name)
             if lid is None:

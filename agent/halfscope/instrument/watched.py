@@ -15,6 +15,7 @@ from halfscope.instrument import conditions
 from halfscope.instrument import scaler as scaler_hooks
 from halfscope.instrument.reported import ReportedScaler
 from halfscope.instrument.sharing import Share, is_addend
+from halfscope.probes.stored import num_elements
 
 if TYPE_CHECKING:
     from halfscope.instrument.flat import FlatUnit
@@ -117,7 +118,7 @@ class WatchedOptimizer:
             "fused": bool(defaults.get("fused")),
             "foreach": defaults.get("foreach"),
             "num_tensors": len(parameters),
-            "num_parameters": sum(self._sizes.get(id(parameter), parameter.numel()) for parameter in parameters),
+            "num_parameters": sum(self._sizes.get(id(parameter), num_elements(parameter)) for parameter in parameters),
             "num_groups": len(self.optimizer.param_groups),
             "groups": conditions.hyperparameters(self.optimizer),
         }

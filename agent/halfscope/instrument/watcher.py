@@ -372,6 +372,8 @@ class Watcher:
         self._read(self.attempt, self.clock.step, watched, point, clipped, grad_scale, held_back)
 
     def _before_clipping(self, tensors: list[torch.Tensor]) -> None:
+        if get_ident() != self.thread and not self._clips_ours():
+            return
         if self.backward_seen:
             self.after_backward()
         ids = {id(tensor) for tensor in tensors}
@@ -380,6 +382,12 @@ class Watcher:
                 part = self._part_for_work(watched)
                 if part.reading is None:
                     self.read_gradients(watched, "clip", "no")
+
+    def _clips_ours(self) -> bool:
+        """Asked in another thread than the one that trained last. That one may be in a backward pass, which swaps
+        gradients without the interpreter's lock: looking at them now can crash the process."""
+        clipped = {id(parameter) for parameter in clipping.parameters()}
+        return any(id(leaf) in clipped for watched in self.optimizers for leaf in watched.leaves())
 
     def declare_loss(self, loss: Value) -> None:
         """`run.step(loss=)`: the raw loss of the current attempt, which may be complete already."""

@@ -230,14 +230,15 @@ class Launcher:
     def _before_clipping(self, gradients: list[torch.Tensor]) -> None:
         if self._beginning:
             return
-        clipped = {id(gradient) for gradient in gradients}
+        # By parameters where they can be seen: another thread may be changing the gradients of its own at this moment.
+        given = clipping.parameters()
+        clipped = {id(tensor) for tensor in given or gradients}
         if any(
-            id(parameter.grad) in clipped
+            id(parameter if given else parameter.grad) in clipped
             for ref in self._fresh
             if (optimizer := ref()) is not None
             for group in optimizer.param_groups
             for parameter in group["params"]
-            if parameter.grad is not None
         ):
             self._begin()
 

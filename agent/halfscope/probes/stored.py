@@ -10,9 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch.nn.parameter import is_lazy
 
 CHUNK_ELEMENTS = 1 << 21
 """Of a large tensor on a device: its temporaries take some 80 MiB. Far below 2^24, where float32 stops counting."""
+
+
+def num_elements(parameter: torch.Tensor) -> int:
+    """How many elements a parameter has; 0 for one that has no shape before the first forward pass."""
+    return 0 if is_lazy(parameter) else parameter.numel()
 
 
 def num_stored(parameter: torch.Tensor) -> int:

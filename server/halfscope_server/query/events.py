@@ -306,7 +306,12 @@ def _half_parameters(row: EventRow, attributes: Mapping[str, Any]) -> str:
 
 def _unwatched(row: EventRow, attributes: Mapping[str, Any]) -> str:
     seen = "A GradScaler that was not given to watch() steps a watched optimizer"
-    return f"{seen}; pass it as scaler= to see its scale and skips."
+    return f"{seen}; its scale and skips are recorded from here on. Give it as scaler= from the start."
+
+
+def _unwatched_optimizer(row: EventRow, attributes: Mapping[str, Any]) -> str:
+    seen = f"The scaler steps {attributes.get('optimizer', 'an optimizer')}, which was not given to watch()"
+    return f"{seen}: its skips, norms and steps are not recorded. Call watch() again where an optimizer is made anew."
 
 
 def _degraded(row: EventRow, attributes: Mapping[str, Any]) -> str:
@@ -395,6 +400,7 @@ _WORDS: dict[str, Callable[[EventRow, Mapping[str, Any]], str]] = {
     "update_missing": _update_missing,
     "half_precision_parameters": _half_parameters,
     "unwatched_scaler": _unwatched,
+    "unwatched_optimizer": _unwatched_optimizer,
     "agent_degraded": _degraded,
     "run_started": _started,
     "resumed_without_state": _resumed,

@@ -38,7 +38,8 @@ POISONED_TAIL = 20
 _JUDGED_SERIES = ("loss", "grad.norm", "amp.scale", "amp.skipped")
 _WARNING_KINDS = {
     "update_missing": "scaler.update() is missing after scaler.step(): the scale cannot move",
-    "unwatched_scaler": "a scaler that was not given to watch() steps a watched optimizer: its skips are not seen",
+    "unwatched_scaler": "a scaler that was not given to watch() steps a watched optimizer: it is watched since then",
+    "unwatched_optimizer": "the scaler steps an optimizer that was not given to watch(): its skips are not seen",
     "lost": "some records were lost: the picture has gaps",
 }
 _CRITICAL_KINDS = {"half_precision_parameters": "parameters in half precision under a loss scaler"}

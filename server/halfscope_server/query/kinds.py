@@ -69,6 +69,9 @@ KINDS: dict[str, Kind] = {
     "unwatched_scaler": Kind(
         title="Unwatched scaler", noun="unwatched scaler", role="warning", mark="▲", severity="warning"
     ),
+    "unwatched_optimizer": Kind(
+        title="Unwatched optimizer", noun="unwatched optimizer", role="warning", mark="▲", severity="warning"
+    ),
     "agent_degraded": Kind(title="Probe detached", noun="detached probe", role="warning", mark="▲", severity="warning"),
     "run_started": Kind(title="Run started", noun="start", role="info", mark="●"),
     "run_ended": Kind(title="Run ended", noun="end", role="info", mark="●"),

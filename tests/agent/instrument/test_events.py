@@ -312,6 +312,24 @@ def test_a_scaler_that_was_not_given_is_found_and_watched(watching: Any, net: Ne
     assert recorded.facts["scalers"][0]["init_scale"] == 1024.0
 
 
+def test_an_optimizer_made_anew_that_a_watched_scaler_steps_is_told_of(watching: Any, net: Net) -> None:
+    """Once; and one that trains something else is nobody's business. What is known of each step is still recorded."""
+    model, elsewhere = net(), net()
+    amp = scaler()
+    watching(model, first := torch.optim.SGD(model.parameters(), 0.01), amp)
+    amp_step(elsewhere, torch.optim.SGD(elsewhere.parameters(), 0.01), amp)
+    amp_step(model, first, amp)
+    second = torch.optim.AdamW(model.parameters(), 0.01)
+    for factor in (1.0, 1e38, 1.0):
+        amp_step(model, second, amp, factor)
+    recorded = watching.read()
+    (event,) = recorded.kinds("unwatched_optimizer")
+    assert (event.step, event.severity, event.attributes) == (2, "warning", {"optimizer": "AdamW"})
+    assert list(recorded.series("amp.scale").values()) == [1024.0] * 4 + [512.0]
+    assert recorded.series("opt.steps")[4] == 1.0
+    assert recorded.kinds("skip") == []
+
+
 @pytest.mark.parametrize(("dtype", "severity"), [(torch.float16, "critical"), (torch.bfloat16, "warning")])
 def test_half_precision_parameters_under_a_scaler_are_told_of(
     watching: Any, net: Net, dtype: torch.dtype, severity: str
@@ -569,6 +587,28 @@ def test_frozen_shared_and_unused_parameters_are_no_trouble(watching: Any) -> No
     assert (facts["num_elements"], facts["num_trainable"]) == (16 + 4 + 4 + 6, 16 + 4 + 6)
     assert recorded.facts["memory"]["gradient_bytes"] == (16 + 4) * 4
     assert list(recorded.series("grad.norm")) == [0, 1]
+    assert recorded.kinds("agent_degraded") == []
+
+
+def test_parameters_get_their_shape_in_the_first_forward_pass(watching: Any) -> None:
+    """Lazy modules: the first step has its norm, and layers, sizes and order are told once they are known."""
+    model = torch.nn.Sequential(torch.nn.LazyLinear(8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    watching(model, optimizer, every=1)
+    norms = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(X).sum().backward()
+        norms.append(torch.cat([p.grad.double().flatten() for p in model.parameters()]).norm().item())
+        optimizer.step()
+    recorded = watching.read()
+    assert list(recorded.series("grad.norm").values()) == pytest.approx(norms, rel=1e-6)
+    assert recorded.facts["parameters"]["num_elements"] == 4 * 8 + 8 + 8 + 1
+    assert recorded.facts["optimizers"][0]["num_parameters"] == 4 * 8 + 8 + 8 + 1
+    shapes = {layer.name: layer.shape for layer in recorded.layers.values()}
+    assert shapes == {"0.weight": [8, 4], "0.bias": [8], "2.weight": [1, 8], "2.bias": [1]}
+    assert all(set(frame) == set(shapes) for frame in recorded.frames.values())
+    assert len(recorded.frames) == 3
     assert recorded.kinds("agent_degraded") == []
 
 

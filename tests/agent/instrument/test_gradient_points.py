@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from halfscope.instrument.watched import WatchedOptimizer
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_  # bound before any watch, as user code is
 
 Net = Callable[[], torch.nn.Sequential]
@@ -101,6 +103,39 @@ def test_without_a_scaler_clipping_is_seen_through_from_imports(
     assert math.isclose(recorded.series("grad.norm")[0], before, rel_tol=1e-6)
     assert math.isclose(recorded.series("grad.norm_clipped")[0], after, rel_tol=1e-6)
     assert point(recorded) == ("clip", "no")
+
+
+def test_clipping_in_another_thread_is_seen_where_it_clips_ours_and_else_touches_nothing(
+    watching: Any, net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training beside ours may clip while we are in a backward pass, which changes gradients without Python's lock:
+    to look at them then can crash the process. A training that moves to another thread is seen there."""
+    model, beside = net(), net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    run = watching(model, optimizer)
+    loss_of(beside).backward()
+    looks = []
+    gradients = WatchedOptimizer.gradients
+    monkeypatch.setattr(WatchedOptimizer, "gradients", lambda one: looks.append(one) or gradients(one))
+    in_a_thread(lambda: clip_grad_norm_(beside.parameters(), 0.01))
+    in_a_thread(lambda: clip_grad_value_(beside.parameters(), 0.01))
+    assert looks == []
+    returned = []
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss_of(model).backward()
+        in_a_thread(lambda: returned.append(clip_grad_norm_(model.parameters(), 0.01).item()))
+        optimizer.step()
+    run.finish()
+    recorded = watching.read()
+    assert list(recorded.series("grad.norm").values()) == returned
+    assert point(recorded) == ("clip", "no")
+
+
+def in_a_thread(work: Callable[[], Any]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
 
 
 def test_clipping_layer_by_layer_still_gives_the_norm_before_any_of_it(watching: Any, net: Net) -> None:

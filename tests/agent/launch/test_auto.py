@@ -405,6 +405,17 @@ def test_trainings_one_after_the_other_are_runs_of_their_own(automatic: Automati
     assert all(sorted(run.series("grad.norm")) == [0, 1, 2, 3] for run in recorded)
 
 
+def test_a_second_optimizer_for_the_same_model_begins_a_run_of_its_own(automatic: Automatic) -> None:
+    """A second stage: the call by which it is noticed takes the first run's hook off the very model that is called."""
+    model = net()
+    for make in (torch.optim.SGD, torch.optim.Adam):
+        train(model, make(model.parameters(), 0.1), steps=3)
+    recorded = automatic.read()
+    assert [(run.end.outcome, run.end.step) for run in recorded if run.end] == [("finished", 2)] * 2
+    assert [run.facts["optimizers"][0]["class"] for run in recorded] == ["SGD", "Adam"]
+    assert all(sorted(run.series("samples")) == [0] for run in recorded)
+
+
 def test_a_training_whose_objects_are_gone_is_over(automatic: Automatic) -> None:
     """A function that trains and returns leaves nothing in memory: the run ends with it."""
 
