@@ -168,8 +168,8 @@ class FactTeller:
         self._half_parameters(step)
 
     def unwatched_optimizer(self, step: int, optimizer: torch.optim.Optimizer) -> None:
-        """A watched scaler is about to step an optimizer that was not given. Where that trains what is watched (one made
-        anew for a second stage), the run is blind to it, and that is told once."""
+        """A watched scaler is about to step an optimizer that was not given. Where that one trains what is watched, as
+        one made anew for a second stage does, the run is blind to it, and that is told once."""
         if id(optimizer) in self._strangers:
             return
         self._strangers.add(id(optimizer))
