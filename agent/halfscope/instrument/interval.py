@@ -29,6 +29,8 @@ cost is not known until then, and a short run is to have a picture."""
 EXTRA_SKETCHES = 64
 """Of steps that went wrong, outside the interval, before they have to be saved up: each regular sketch allows for one
 more. A scale that settles from 2^24 takes fewer."""
+RESERVED_SKETCHES = 32
+"""Of these, what is left for steps that went wrong themselves when those behind them have had the rest."""
 NARROWS_AT_SHARE = 0.7
 """An interval is narrowed where this share of the budget is enough for the next; else it would go back and forth."""
 NUM_KEPT = 5
@@ -105,6 +107,12 @@ class SketchInterval:
         self._extra_step = step
         self._num_since += 1
         return True
+
+    def allows_dense(self, step: int) -> bool:
+        """Whether a step can be sketched because one shortly before it went wrong."""
+        if self._is_given:
+            return False
+        return step == self._extra_step or (self._extra_left > RESERVED_SKETCHES and self.allows_extra(step))
 
     def spend(self, spent_ns: int) -> None:
         """A sketch, or what belongs to it, has cost so much time of the training thread."""

@@ -34,6 +34,8 @@ from halfscope.wire.messages import Layer
 BAD_IN_A_ROW = 16
 """Without a scaler nothing holds back a step that is not finite, and a poisoned run stays so: after so many such steps
 in a row only every N-th is sketched."""
+DENSE_STEPS = 10
+"""Behind a step that went wrong so many are sketched, one after the other: how it goes on is of interest."""
 
 
 class Arriving(Protocol):
@@ -154,6 +156,8 @@ class SketchTaker:
         self._host = HostSketcher()
         self._devices: dict[tuple[int, torch.device], _OnDevice] = {}
         self._num_bad_in_a_row = 0
+        self._dense_until = -1
+        """Last step that is sketched because of one before it that went wrong."""
         self._told_every = 0
 
     def is_due(self, step: int, on_host: bool, *, nonfinite: bool, held_back: bool = False) -> bool:
@@ -166,14 +170,20 @@ class SketchTaker:
         self._num_bad_in_a_row = self._num_bad_in_a_row + 1 if nonfinite else 0
         if not on_host and not self.interval.is_for_device:
             self.interval.use_device()
+        is_poisoned = nonfinite and not self._has_scaler and self._num_bad_in_a_row > BAD_IN_A_ROW
+        went_wrong = held_back or self.soon or (nonfinite and not is_poisoned)
+        if went_wrong:
+            self._dense_until = step + DENSE_STEPS
         if self.interval.is_due(step):
             return True
-        is_bad = nonfinite and (self._has_scaler or self._num_bad_in_a_row <= BAD_IN_A_ROW)
-        return (is_bad or held_back or self.soon) and self.interval.allows_extra(step)
+        if went_wrong:
+            return self.interval.allows_extra(step)
+        return step <= self._dense_until and not is_poisoned and self.interval.allows_dense(step)
 
     def passes(self, step: int) -> bool:
         """Whether a finite step on the host is certainly not to be sketched, so that `is_due` need not be asked."""
-        return not (self.soon or self._num_bad_in_a_row) and self.interval.passes(step)
+        is_calm = not (self.soon or self._num_bad_in_a_row) and step > self._dense_until
+        return is_calm and self.interval.passes(step)
 
     def prepare(self, watched: WatchedOptimizer) -> None:
         """Allocates what an optimizer's devices need, so that nothing is allocated while it trains."""

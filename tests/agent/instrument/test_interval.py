@@ -13,6 +13,7 @@ from halfscope.instrument.interval import (
     LADDER,
     MAX_GAP_S,
     OVERDUE_S,
+    RESERVED_SKETCHES,
     SketchInterval,
 )
 from hypothesis import given, settings
@@ -164,6 +165,16 @@ def test_steps_that_went_wrong_have_an_allowance_of_their_own() -> None:
     assert allowed == list(range(1_000, 1_000 + EXTRA_SKETCHES))
     training.run(10 * 500, step_s=0.001, sketch_s=0.002)
     assert 5 <= sum(training.interval.allows_extra(step) for step in range(10_000, 11_000)) <= 11
+
+
+def test_steps_behind_one_that_went_wrong_leave_half_of_the_allowance() -> None:
+    """For others that go wrong; and where an interval was given, none is taken that was not asked for."""
+    interval = SketchInterval(every=None, budget_share=0.005)
+    dense = [step for step in range(1, 500) if interval.allows_dense(step)]
+    assert dense == list(range(1, 1 + EXTRA_SKETCHES - RESERVED_SKETCHES))
+    wrong = [step for step in range(500, 1_000) if interval.allows_extra(step)]
+    assert wrong == list(range(500, 500 + RESERVED_SKETCHES))
+    assert not SketchInterval(every=7, budget_share=0.005).allows_dense(3)
 
 
 @settings(deadline=None, max_examples=25)

@@ -14,7 +14,7 @@ import torch
 from halfscope.instrument import watcher as watcher_module
 from halfscope.instrument.device import DeviceRing
 from halfscope.instrument.rings import Rings
-from halfscope.instrument.sketching import BAD_IN_A_ROW
+from halfscope.instrument.sketching import BAD_IN_A_ROW, DENSE_STEPS
 from halfscope.probes.device_sketches import DeviceSketcher
 
 Net = Callable[[], torch.nn.Sequential]
@@ -83,14 +83,16 @@ def train(
 def test_every_n_th_step_and_every_skipped_one_is_sketched(
     watching: Any, net: Net, options: dict[str, int], every: int
 ) -> None:
-    """Ten on a CPU unless told otherwise; norms, scale and loss come at every step all the same."""
+    """Ten on a CPU unless told otherwise, and then those behind a skipped one, too; norms, scale and loss come at every
+    step all the same."""
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     watching(model, optimizer, scaler, **options)
     train(model, optimizer, 24, scaler=scaler, bad=(4, 13))
     recorded = watching.read()
-    assert set(recorded.frames) == {*range(0, 24, every), 4, 13}
+    dense = () if options else range(5, 24)
+    assert set(recorded.frames) == {*range(0, 24, every), 4, 13, *dense}
     assert recorded.frames[4]["0.weight"].sketch.nan == 1
     assert [step for step, norm in recorded.series("grad.norm").items() if math.isfinite(norm)] == [
         step for step in range(24) if step not in (4, 13)
@@ -308,7 +310,7 @@ def test_a_skip_that_the_host_learns_of_in_time_is_sketched_on_a_device_too(
     watching(model, optimizer, scaler)
     train(model, optimizer, 60, scaler=scaler, bad=(7,))
     recorded = watching.read()
-    assert set(recorded.frames) == {0, 7, 50}
+    assert set(recorded.frames) == {0, *range(7, 8 + DENSE_STEPS), 50}
     assert (recorded.frames[7]["0.weight"].sketch.nan, recorded.frames[7]["0.weight"].point) == (1, "unscale")
     assert recorded.facts["sketches"]["every"] == 50
 
@@ -326,7 +328,7 @@ def test_after_a_skip_that_was_told_too_late_a_later_step_is_sketched(
     first, later, *rest = watching.read().frames
     assert first == 0
     assert 7 < later < 50
-    assert rest == [50]
+    assert rest == [*range(later + 1, later + 1 + DENSE_STEPS), 50]
 
 
 # ---- layers that are all zero -----------------------------------------------------------------------------
