@@ -293,6 +293,7 @@ def _continued(reader: PartReader, before: RunFrames, piece: Piece) -> FrameTabl
     newest = int(before.table.step[-1])
     if len(reader.ranks) > 1:
         newest = max(piece.span.first_step, min(newest, *before.told.last_step.values()))
+    newest = min(newest, piece.span.last_step)  # who asks may have looked at the run before what is kept was read
     tail = replace(piece, span=Span(first_step=newest, last_step=piece.span.last_step))
     num_kept = int(np.searchsorted(before.table.step, newest))
     before.kept_sizes.settle(num_kept)

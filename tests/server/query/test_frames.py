@@ -99,7 +99,8 @@ def test_the_lowest_rank_that_has_frames_stands_for_the_run(lite: Store, write_r
 
 
 def test_a_run_read_as_it_grows_is_the_run_read_at_once(lite: Store, write_run: WriteRun) -> None:
-    """Frames that come in parts, a layer that comes later, a restart: the kept part of the table never goes stale."""
+    """Frames that come in parts, a layer that comes later, a restart: the kept part of the table never goes stale. Who
+    looked at the run before what is kept was read gets the table of then."""
     views, step = Views(lite), 0
     for attempt in range(2):
         writer = write_run(attempt=attempt)
@@ -120,6 +121,14 @@ def test_a_run_read_as_it_grows_is_the_run_read_at_once(lite: Store, write_run: 
             assert fresh is not None
             for name in FrameTable.__dataclass_fields__:
                 np.testing.assert_array_equal(getattr(grown.table, name), getattr(fresh.table, name), err_msg=name)
+            if tick % 4:  # with the same layers as at the tick before
+                behind = run_frames(earlier)
+                assert behind is not None
+                then = fresh.table.rows(slice(0, behind.table.num_frames))
+                assert behind.table.step[-1] < step - 20 <= fresh.table.step[-1]
+                for name in FrameTable.__dataclass_fields__:
+                    np.testing.assert_array_equal(getattr(behind.table, name), getattr(then, name), err_msg=name)
+            earlier = newest(views)
             if tick % 2:
                 for name in ("sumsq", "absmax"):
                     np.testing.assert_array_equal(getattr(grown.sizes, name), getattr(fresh.sizes, name), err_msg=name)
