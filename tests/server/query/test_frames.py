@@ -102,6 +102,7 @@ def test_a_run_read_as_it_grows_is_the_run_read_at_once(lite: Store, write_run: 
     """Frames that come in parts, a layer that comes later, a restart: the kept part of the table never goes stale. Who
     looked at the run before what is kept was read gets the table of then."""
     views, step = Views(lite), 0
+    earlier: RunView | None = None
     for attempt in range(2):
         writer = write_run(attempt=attempt)
         step = max(0, step - 35)
@@ -122,6 +123,7 @@ def test_a_run_read_as_it_grows_is_the_run_read_at_once(lite: Store, write_run: 
             for name in FrameTable.__dataclass_fields__:
                 np.testing.assert_array_equal(getattr(grown.table, name), getattr(fresh.table, name), err_msg=name)
             if tick % 4:  # with the same layers as at the tick before
+                assert earlier is not None
                 behind = run_frames(earlier)
                 assert behind is not None
                 then = fresh.table.rows(slice(0, behind.table.num_frames))
