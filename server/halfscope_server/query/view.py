@@ -334,11 +334,24 @@ class RunView:
         numbers = sorted({stream.attempt for stream in self.streams})
         found = []
         for number in numbers:
-            ends = [e for s in self.reference if (e := self.extent(s, number)) is not None]
+            ends = self._kept_ends(number)
+            if ends is None:
+                told = [e for s in self.reference if (e := self.extent(s, number)) is not None]
+                ends = [(one.first_step, one.last_step) for one in told]
             if ends:
-                span = Span(first_step=min(e.first_step for e in ends), last_step=max(e.last_step for e in ends))
+                span = Span(first_step=min(first for first, _ in ends), last_step=max(last for _, last in ends))
                 found.append(Attempt(number=number, span=span))
         return tuple(found)
+
+    def _kept_ends(self, attempt: int) -> list[tuple[int, int]] | None:
+        """First and last steps of the reference series of many ranks, without reading them; None: they must be read."""
+        nexts = {stream.stream: stream.next for stream in self.streams if stream.attempt == attempt}
+        if len(nexts) < 2:
+            return None
+        with self.store.rank_table(self.run_id, attempt, nexts) as table:
+            if table is None or not all(table.keeps(series.series_id) for series in self.reference):
+                return None
+            return [ends for series in self.reference if (ends := table.span(series.series_id)) is not None]
 
     def extent(self, series: SeriesRow, attempt: int) -> Extent | None:
         """First and last step, number and maximum of a series' points; None: it has none."""

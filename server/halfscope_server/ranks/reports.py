@@ -25,6 +25,10 @@ QUICK_S = 0.1
 """A judge whose last turn took longer is advanced by the service alone: who asks for a page gets what is there."""
 WAIT_S = 0.2
 """For the service, which may be at work on it."""
+FEW_STREAMS = 64
+PATIENCE_S = 5.0
+"""What a turn costs of more streams is not known before the first: so long that one is left to the service, which may
+be another server's."""
 BUDGET_S = 0.5
 """Of processor time for one turn."""
 
@@ -40,6 +44,8 @@ class Held:
     waiting: list[Finding] = field(default_factory=list)
     """Found, and not saved."""
     cost_s: float = 0.0
+    since_s: float = field(default_factory=time.monotonic)
+    """Of this process's clock."""
     is_dirty: bool = False
     saved_us: int = 0
     judged: tuple[Judgement, dict[str, int]] = field(default_factory=lambda: (Judgement(), {}))
@@ -93,7 +99,10 @@ class Ranks:
         if max((stream.world_size for stream in view.streams), default=1) < 2:
             return view.memo("ranks", lambda: report(view, self._store, Judgement()))
         held = self.held(view.run_id)
-        if not _has(held.judged[1], view.versions) and held.cost_s <= QUICK_S and held.lock.acquire(timeout=WAIT_S):
+        is_quick = held.cost_s <= QUICK_S and (
+            held.cost_s > 0 or len(view.streams) <= FEW_STREAMS or time.monotonic() - held.since_s > PATIENCE_S
+        )
+        if not _has(held.judged[1], view.versions) and is_quick and held.lock.acquire(timeout=WAIT_S):
             try:
                 held.advance()
             finally:

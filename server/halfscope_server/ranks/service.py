@@ -30,7 +30,7 @@ ROUND_S = 0.5
 """Least time between two rounds."""
 BUSY_SHARE = 0.15
 """Of one thread's time."""
-LOOK_S = 2.0
+LOOK_S = 1.0
 """How often runs are looked at without a hint: lost hints, other servers' writes, and ranks that stand still."""
 SAVE_US = 30_000_000
 """How much is judged again after a crash, at most; with the same result."""

@@ -17,8 +17,11 @@ STUCK_US = 5_000_000
 """No rank completes a step for so long, at least."""
 GAPS = 3
 """Or so many times the longest pause that the run has made before: validations and checkpoints are no news."""
-SILENT_US = 2_000_000
-"""So much longer a rank is given to say where it stands, where the others have said so."""
+SILENT_US = 6_000_000
+"""So long a rank is given to say where it stands, where the others have said so: agents speak after 3 s."""
+SILENT_GAPS = 1.5
+"""Likewise of a silent one. A validation does not silence a process; only what holds the interpreter does, as packing a
+checkpoint."""
 BATCH_STEPS = 16
 """Of short steps agents tell so many together: ranks that are no further apart may be at the same step."""
 STANDING = "rank.standing_s"
@@ -105,13 +108,16 @@ class Stuck:
             self._runs[run_id, attempt] = _Progress(steps, now_us, gap_us)
             return None
         silent_us = now_us - progress.since_us
-        if progress.is_told or silent_us < max(STUCK_US, GAPS * progress.gap_us):
+        if progress.is_told or silent_us < STUCK_US:
             return None
         there = {rank: member for rank, member in members.items() if not member.has_ended}
         if len(there) < 2 or any(now_us - member.stream.seen_us > HEARD_US for member in there.values()):
             return None
         places = self._places(run_id, there)
-        stuck = _waited_for(there, places, silent_us)
+        stuck = _silent(there, places)
+        if silent_us < (max(SILENT_US, SILENT_GAPS * progress.gap_us) if stuck else GAPS * progress.gap_us):
+            return None
+        stuck = stuck or _waited_for(there, places)
         if not stuck:
             return None
         progress.is_told = True
@@ -138,18 +144,21 @@ class Stuck:
             del self._runs[key]
 
 
-def _waited_for(there: Mapping[int, Member], places: Mapping[int, Place], silent_us: int) -> list[int]:
+def _silent(there: Mapping[int, Member], places: Mapping[int, Place]) -> list[int]:
+    """Ranks that do not say where they stand, though others do: the process itself does not run. Its sender does, for
+    it is heard of."""
+    return sorted(there.keys() - places.keys()) if places else []
+
+
+def _waited_for(there: Mapping[int, Member], places: Mapping[int, Place]) -> list[int]:
     """Ranks that the others wait for; empty where that cannot be known.
 
     Args:
         there: those that are heard of and have not ended.
-        places: of those that have said where they stand.
+        places: of those that have said where they stand: all of them, or nobody.
     """
     if not places:
         return _behind({rank: member.last_step for rank, member in there.items()}, apart=BATCH_STEPS)
-    if silent := sorted(there.keys() - places.keys()):
-        # The process itself does not run: its sender does, for it is heard of.
-        return silent if silent_us >= STUCK_US + SILENT_US else []
     if behind := _behind({rank: place.step * len(PHASES) + min(place.phase, 1) for rank, place in places.items()}):
         return behind
     if any(place.waits for place in places.values()):

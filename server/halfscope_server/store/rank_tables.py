@@ -1,20 +1,20 @@
 """What the page of ranks asks of a job while it runs, kept up to date by what is committed: nothing is read for it.
 
 For each rank the newest values, those of the last steps, and the largest of each stretch of steps. Must not read or
-write the database. Invariants: a table has everything that its streams were given from their first record on, else it
-does not stand for them (`covers`) and readers ask the store; memory is bounded.
+write the database: what was committed before this server, or by another, is brought by `rank_reading`. Invariants: a
+table has everything that its streams were given from their first record on up to a seq (`taken`); where that is less
+than what is asked for it does not stand for them (`covers`); memory is bounded.
 
 Suffixes: R ranks, K last steps, C stretches of steps, N values that came together.
 """
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from halfscope.wire.messages import Points
@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 
 from halfscope_server.store.cursors import StreamState
 from halfscope_server.store.records import Decoded, series_id
+
+if TYPE_CHECKING:
+    from halfscope_server.store.rank_reading import Lacking, Values
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -49,7 +52,7 @@ class _Kept:
     """Whether the stretches are those of each rank, or of all together."""
 
 
-_WANTED = {
+WANTED = {
     series_id("time.step_s", {}): _Kept(RECENT_STEPS),
     series_id("rank.busy_s", {}): _Kept(RECENT_STEPS),
     series_id("comm.wait_s", {}): _Kept(RECENT_STEPS),
@@ -57,6 +60,10 @@ _WANTED = {
     series_id("grad.nonfinite_local", {}): _Kept(),
     series_id("memory.device_allocated_bytes", {}): _Kept(),
     series_id("memory.rss_bytes", {}): _Kept(),
+    # How far the job is.
+    series_id("loss", {}): _Kept(stretches=False),
+    series_id("amp.scale", {}): _Kept(stretches=False),
+    series_id("grad.norm", {}): _Kept(stretches=False),
 } | {
     series_id(name, {"bucket": str(bucket)}): kept
     for bucket in range(MAX_BUCKETS)
@@ -95,13 +102,61 @@ class _Waiting:
     sids: Mapping[int, int]
 
 
-class _Column(NamedTuple):
-    """Values of one rank that came together: of a series, ascending by step."""
+class _Told:
+    """Values of all ranks that came together. Most series have one on every row of a record, so that their steps, times
+    and ranks are put together once for all of them."""
 
-    row: int
-    steps: bytes
-    times_us: bytes
-    values: bytes
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self._steps: list[bytes] = []
+        self._times_us: list[bytes] = []
+        self._series: dict[int, tuple[list[int], list[bytes]]] = {}
+        """Places in those lists, and the values of each."""
+
+    def add(self, points: Points, sids: Mapping[int, int], row: int) -> None:
+        """A record of a rank."""
+        whole = self._place(row, points.steps, points.times_us)
+        for column in points.columns:
+            of = sids[column.sid]
+            if of not in WANTED:
+                continue
+            at = whole
+            if column.rows:
+                rows = np.frombuffer(column.rows, "<u4")
+                steps, times_us = (np.frombuffer(all_, "<i8")[rows] for all_ in (points.steps, points.times_us))
+                at = self._place(row, steps.tobytes(), times_us.tobytes())
+            self._append(of, at, column.values)
+
+    def add_values(self, one: Values, row: int) -> None:
+        """Of one series of a rank."""
+        self._append(one.series_id, self._place(row, one.steps, one.times_us), one.values)
+
+    def _place(self, row: int, steps: bytes, times_us: bytes) -> int:
+        self._rows.append(row)
+        self._steps.append(steps)
+        self._times_us.append(times_us)
+        return len(self._rows) - 1
+
+    def _append(self, of: int, at: int, values: bytes) -> None:
+        places, parts = self._series.setdefault(of, ([], []))
+        places.append(at)
+        parts.append(values)
+
+    def columns(self) -> dict[int, tuple[Ints, Ints, Ints, Floats]]:
+        """By series [N] rows, steps, times and values, in the order in which they came."""
+        axes: dict[tuple[int, ...], tuple[Ints, Ints, Ints]] = {}
+        found: dict[int, tuple[Ints, Ints, Ints, Floats]] = {}
+        for of, (places, parts) in self._series.items():
+            key = tuple(places)
+            if key not in axes:
+                steps = [self._steps[at] for at in places]
+                axes[key] = (
+                    np.repeat([self._rows[at] for at in places], [len(part) // 8 for part in steps]),
+                    np.frombuffer(b"".join(steps), "<i8"),
+                    np.frombuffer(b"".join([self._times_us[at] for at in places]), "<i8"),
+                )
+            found[of] = (*axes[key], np.frombuffer(b"".join(parts), "<f8"))
+        return found
 
 
 class _Series:
@@ -114,6 +169,7 @@ class _Series:
 
     def __init__(self, kept: _Kept, num_ranks: int, first_step: int) -> None:
         self.kept, self.first_step, self.width = kept, first_step, 1
+        self.lowest_step = np.iinfo(np.int64).max
         self.recent_step = np.full((num_ranks, kept.recent_steps), -1, np.int64)
         self.recent_value = np.full((num_ranks, kept.recent_steps), np.nan)
         rows = (num_ranks if kept.by_rank else 1) if kept.stretches else 0
@@ -123,6 +179,7 @@ class _Series:
 
     def take(self, row_N: Ints, step_N: Ints, time_us_N: Ints, value_N: Floats) -> None:
         """Values as they came; of a step that comes twice the last counts."""
+        self.lowest_step = min(self.lowest_step, int(step_N.min()))
         slot_N = step_N % self.kept.recent_steps
         newer = step_N >= self.recent_step[row_N, slot_N]
         at = row_N[newer], slot_N[newer]
@@ -163,6 +220,8 @@ class RankTable:
     """Of each stream, the first seq that is not in it; -1: something of it is missing."""
     series: dict[int, _Series] = field(default_factory=dict)
     num_bytes: int = 0
+    is_too_large: bool = False
+    is_given_up: bool = False
 
     def covers(self, nexts: Mapping[str, int]) -> bool:
         """Whether it has everything of these streams."""
@@ -176,9 +235,14 @@ class RankTable:
         last = found.recent_step.max(axis=1).tolist()
         return {rank: last[row] for rank, row in sorted(self.rows.items()) if last[row] >= 0}
 
+    def span(self, of: int) -> tuple[int, int] | None:
+        """The first and the last step of a series over all ranks; None: it has none."""
+        found = self.series.get(of)
+        return None if found is None else (found.lowest_step, int(found.recent_step.max()))
+
     def keeps(self, of: int) -> bool:
         """Whether a series is among those that are kept."""
-        return of in _WANTED
+        return of in WANTED
 
     def newest(self, of: int) -> dict[int, float]:
         """The value of each rank's newest step."""
@@ -238,60 +302,52 @@ class RankTable:
 
     def take(self, waiting: Sequence[_Waiting]) -> None:
         """Batches in the order in which they were committed."""
-        told: dict[int, list[_Column]] = {}
+        told = _Told()
         for one in waiting:
-            if one.is_begin and one.stream not in self.taken:
+            seen = self.taken.get(one.stream)
+            if seen is None and one.is_begin:
                 self.rows.setdefault(one.rank, len(self.rows))
-            elif self.taken.get(one.stream, -1) != one.first:
-                self.taken[one.stream] = -1
-                continue
+            elif seen != one.first:
+                continue  # there already, or something before it went past this server
             self.taken[one.stream] = one.end_seq
             for points in one.points:
-                self._sort(points, one.sids, self.rows[one.rank], told)
+                told.add(points, one.sids, self.rows[one.rank])
+        self._take_all(told)
+
+    def fill(self, lacking: Sequence[Lacking]) -> None:
+        """What was read of streams, each from where the table ends."""
+        told = _Told()
+        for one in lacking:
+            row = self.rows.setdefault(one.rank, len(self.rows))
+            self.taken[one.stream] = one.next
+            for values in one.chunks:
+                told.add_values(values, row)
+            for points in one.points:
+                told.add(points, one.sids, row)
+        self._take_all(told)
+
+    def _take_all(self, told: _Told) -> None:
+        columns = told.columns()
         if self.first_step < 0:
-            self.first_step = min(
-                (struct.unpack_from("<q", part.steps)[0] for parts in told.values() for part in parts),
-                default=-1,
-            )
-        for of, parts in told.items():
-            self._take_series(of, parts)
+            self.first_step = min((int(step_N.min()) for _, step_N, _, _ in columns.values()), default=-1)
+        for of, column in columns.items():
+            self._take_series(of, *column)
 
     def _give_up(self) -> None:
+        self.is_given_up = True
         self.taken = dict.fromkeys(self.taken, -1)
         self.series, self.num_bytes = {}, 0
 
-    def _sort(
-        self,
-        points: Points,
-        sids: Mapping[int, int],
-        row: int,
-        told: dict[int, list[_Column]],
-    ) -> None:
-        for column in points.columns:
-            of = sids[column.sid]
-            if of not in _WANTED:
-                continue
-            steps, times_us = points.steps, points.times_us
-            if column.rows:
-                at = np.frombuffer(column.rows, "<u4")
-                steps = np.frombuffer(steps, "<i8")[at].tobytes()
-                times_us = np.frombuffer(times_us, "<i8")[at].tobytes()
-            told.setdefault(of, []).append(_Column(row, steps, times_us, column.values))
-
-    def _take_series(self, of: int, parts: Sequence[_Column]) -> None:
-        step_N = np.frombuffer(b"".join([part.steps for part in parts]), "<i8")
-        time_us_N = np.frombuffer(b"".join([part.times_us for part in parts]), "<i8")
-        value_N = np.frombuffer(b"".join([part.values for part in parts]), "<f8")
-        row_N = np.repeat([part.row for part in parts], [len(part.steps) // 8 for part in parts])
+    def _take_series(self, of: int, row_N: Ints, step_N: Ints, time_us_N: Ints, value_N: Floats) -> None:
         found = self.series.get(of)
-        size_bytes = _Series.size_bytes(_WANTED[of], self.world_size) if found is None else 0
+        size_bytes = _Series.size_bytes(WANTED[of], self.world_size) if found is None else 0
         # A rank that began before the first does not fit in, nor does a job of too many.
-        too_many = len(self.rows) > self.world_size or self.num_bytes + size_bytes > MAX_BYTES
-        if too_many or int(step_N.min()) < self.first_step:
+        self.is_too_large |= len(self.rows) > self.world_size or self.num_bytes + size_bytes > MAX_BYTES
+        if self.is_given_up or self.is_too_large or int(step_N.min()) < self.first_step:
             self._give_up()
             return
         if found is None:
-            found = self.series[of] = _Series(_WANTED[of], self.world_size, self.first_step)
+            found = self.series[of] = _Series(WANTED[of], self.world_size, self.first_step)
             self.num_bytes += size_bytes
         found.take(row_N, step_N, time_us_N, value_N)
 
@@ -344,6 +400,26 @@ class RankTables:
             if queue.num_bytes > MAX_WAITING_BYTES:
                 del self._queues[key]
 
+    def expect(self, run_id: str, attempt: int) -> None:
+        """From now on what is committed of an attempt is kept for its table."""
+        with self._queues_lock:
+            self._queues.setdefault((run_id, attempt), _Queue(world_size=0))
+
+    def begun(self, run_id: str, attempt: int, world_size: int, *, anew: bool = False) -> RankTable | None:
+        """The table of an attempt, which may be empty; None: it is too large for one.
+
+        Args:
+            anew: begin it again.
+        """
+        key = (run_id, attempt)
+        held = self._tables.get(key)
+        if held is not None and held.is_too_large:
+            return None
+        if held is None or held.is_given_up or anew:
+            held = self._tables[key] = RankTable(world_size=world_size)
+            self._tables.move_to_end(key)
+        return held
+
     def table(self, run_id: str, attempt: int) -> RankTable | None:
         """The table of an attempt as of now; None: there is none. The caller holds the lock while it looks at it."""
         key = (run_id, attempt)
@@ -353,7 +429,11 @@ class RankTables:
                 self._tables.pop(key, None)
                 return None
             waiting, queue.batches, queue.num_bytes = queue.batches, [], 0
-        table = self._tables.setdefault(key, RankTable(world_size=queue.world_size))
+        table = self._tables.get(key)
+        if table is None:
+            if not waiting or not waiting[0].is_begin:
+                return None
+            table = self._tables[key] = RankTable(world_size=queue.world_size)
         self._tables.move_to_end(key)
         table.take(waiting)
         while len(self._tables) > MAX_TABLES or sum(one.num_bytes for one in self._tables.values()) > MAX_BYTES:

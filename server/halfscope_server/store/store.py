@@ -23,6 +23,7 @@ from halfscope_server.store import (
     frames,
     layers,
     managing,
+    rank_reading,
     reading,
     runs,
     schema,
@@ -221,6 +222,11 @@ class Store:
             found = reading.series_of(connection, run_id).values()
         return sorted(found, key=lambda row: (row.name, sorted(row.labels.items())))
 
+    def sids(self, run_id: str, stream: str) -> dict[int, int]:
+        """Number within a stream -> id of the series, as far as declarations are stored."""
+        with self._reading() as connection:
+            return cursors.sids(connection, (run_id, stream))
+
     def points(
         self,
         run_id: str,
@@ -323,6 +329,10 @@ class Store:
         """
         with self._rank_tables.lock:
             table = self._rank_tables.table(run_id, attempt)
+            if len(nexts) > 1 and (table is None or not table.covers(nexts)):
+                with self._translated():
+                    rank_reading.complete(self._database, self._rank_tables, run_id, attempt)
+                table = self._rank_tables.table(run_id, attempt)
             yield table if table is not None and table.covers(nexts) else None
 
     def rank_extents(self, run_id: str, series_id: int, *, attempt: int | None = None) -> dict[int, Extent]:

@@ -198,6 +198,32 @@ def test_what_comes_before_the_first_steps_is_no_pause(lite: Store, ranks_of: Ca
     assert [event.attributes["ranks"] for event in written(lite)] == [[1]]
 
 
+@pytest.mark.parametrize(("pause_s", "phase", "named_after_s"), [(5, None, 8), (30, None, 46), (5, "between", 16)])
+def test_a_frozen_rank_is_not_given_the_time_of_a_validation(
+    lite: Store, ranks_of: Callable[..., Any], clock: Clock, pause_s: float, phase: str | None, named_after_s: float
+) -> None:
+    """The run has paused before. Who is silent does not run at all, and is named sooner than who says that it is at
+    something of its own."""
+    writers = ranks_of(2)
+    keys = [("run1", f"{0:08x}{rank:08x}") for rank in range(2)]
+    service = service_of(lite, clock)
+    for first in (0, 20):
+        for rank, writer in enumerate(writers):
+            write(writer, rank, {}, first, first + 20)
+        service.round()
+        clock.pass_s(pause_s * (first == 0))
+    stand(writers, {0: (39, "reduction"), **({} if phase is None else {1: (39, phase)})})
+    seconds = 0
+    while not written(lite):
+        assert seconds < 100
+        seconds += 1
+        clock.pass_s(1)
+        lite.touch(keys, now_us=clock.now_us)
+        service.round()
+    assert written(lite)[0].attributes["ranks"] == [1]
+    assert named_after_s - 2 <= seconds <= named_after_s
+
+
 @pytest.mark.parametrize("behind", [0, 4])
 def test_a_pause_of_all_ranks_or_of_unheard_ones_is_no_stuck_rank(
     lite: Store, ranks_of: Callable[..., Any], clock: Clock, behind: int

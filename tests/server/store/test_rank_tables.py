@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from halfscope_server.query.ranks import rank_cells
 from halfscope_server.query.view import Views
 from halfscope_server.query.window import Window
-from halfscope_server.store import rank_tables
+from halfscope_server.store import rank_tables, schema
 from halfscope_server.store.records import series_id
 from halfscope_server.store.store import Store
 from numpy.testing import assert_array_equal
@@ -132,34 +135,74 @@ def test_a_chart_of_a_short_job_is_the_same_as_out_of_the_store(lite: Store) -> 
         assert_array_equal(getattr(kept, name), getattr(read, name), err_msg=name)
 
 
-def test_a_server_that_did_not_see_the_beginning_has_no_table(lite: Store) -> None:
-    """After a restart the store is read; the streams' later batches do not make a table that lacks the earlier."""
-    writers = [RunWriter(lite, rank=rank, world_size=2) for rank in range(2)]
-    writers[0].points("time.step_s", range(3), 1.0)
-    writers[0].commit()
-    lite._rank_tables = lite._committer._rank_tables = rank_tables.RankTables()
-    for writer in writers:  # rank 0 goes on, rank 1 begins
-        writer.points("time.step_s", range(3, 6), 1.0)
-        writer.commit()
-    with lite.rank_table(RUN, 0, nexts(lite)) as table:
-        assert table is None
+def _of_everything(table: rank_tables.RankTable | None) -> list[object]:
+    """All that can be asked of a table, ranks in their order."""
+    assert table is not None
+    stretches = table.stretches(STEP_S)
+    assert stretches is not None
+    return [
+        table.last_steps(), table.newest(STEP_S), table.medians(STEP_S, RECENT), table.span(STEP_S), stretches.width,
+        *(getattr(stretches, name).tolist() for name in ("ranks", "step", "time_us", "high", "num_bad")),
+    ]  # fmt: skip
 
 
-def test_a_batch_that_another_server_took_ends_it(lite: Store) -> None:
-    """What went past this server is missing, and stays so."""
-    writer = RunWriter(lite, rank=0, world_size=2)
-    writer.points("time.step_s", range(3), 1.0)
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_server_that_did_not_see_the_beginning_reads_it_once(job: tuple[Store, Told], is_compacted: bool) -> None:
+    """After a restart: the same as of the server that saw all, of chunks and tails, and what comes then is taken in
+    without a read."""
+    store, told = job
+    with store.rank_table(RUN, 0, nexts(store)) as table:
+        expected = repr(_of_everything(table))
+    now_us = BEGAN_US + 10**9
+    while is_compacted and store.compact(now_us=now_us, budget_s=10.0):
+        now_us += 10**9
+    assert any(row.compacted for row in _streams(store)) == is_compacted
+    store._rank_tables = store._committer._rank_tables = rank_tables.RankTables()
+    with store.rank_table(RUN, 0, nexts(store)) as table:
+        assert repr(_of_everything(table)) == expected
+        read = table
+    writer = RunWriter(store, rank=0, world_size=3)
+    writer.points("time.step_s", [800], 1.0)
     writer.commit()
+    with store._rank_tables.lock:
+        assert read is not None
+        assert store._rank_tables.table(RUN, 0) is read
+        assert read.covers(nexts(store))
+        assert read.last_steps() == {**{rank: max(steps) for rank, steps in told.items()}, 0: 800}
+
+
+def _streams(store: Store) -> list[Any]:
+    with store._reading() as connection:
+        return list(connection.execute(sa.select(schema.stream)))
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_batches_that_another_server_took_are_read(lite: Store, is_compacted: bool) -> None:
+    """What went past this server is missing until somebody asks, also where it is in a chunk by then."""
+    writers = [RunWriter(lite, rank=rank, world_size=2) for rank in range(2)]
+
+    def tell(first: int) -> None:
+        for writer in writers:
+            writer.points("time.step_s", range(first, first + 3), [1.0, np.nan, 2.0])
+            writer.commit()
+
+    tell(0)
     with lite.rank_table(RUN, 0, nexts(lite)) as table:
         assert table is not None
     held, lite._committer._rank_tables = lite._committer._rank_tables, rank_tables.RankTables()
-    writer.points("time.step_s", range(3, 6), 1.0)
-    writer.commit()
+    tell(3)
+    while is_compacted and lite.compact(now_us=BEGAN_US + 10**12, budget_s=10.0):
+        pass
     lite._committer._rank_tables = held
-    writer.points("time.step_s", range(6, 9), 1.0)
-    writer.commit()
+    tell(6)
     with lite.rank_table(RUN, 0, nexts(lite)) as table:
-        assert table is None
+        assert table is not None
+        assert table.last_steps() == {0: 8, 1: 8}
+        stretches = table.stretches(STEP_S)
+    assert stretches is not None
+    assert stretches.num_bad.sum(axis=1).tolist() == [3, 3], "nothing twice"
+    with lite.rank_table(RUN, 0, nexts(lite)) as again:
+        assert again is table, "and not read once more"
 
 
 def test_memory_is_bounded(lite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
