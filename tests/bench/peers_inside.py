@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -114,7 +114,7 @@ class Wandb(Arm):
         self.run.log(five(self.work.update(), step))
 
     def close(self) -> None:
-        self.run.finish(quiet=True)
+        self.run.finish()
 
 
 class WandbWatch(Wandb):
@@ -249,17 +249,20 @@ class HalfscopeSketched(Arm):
     """halfscope, with journal, sender and server, at a step of which it sketches all gradients."""
 
     interval = 1
+    runs: ClassVar[dict[int, Any]] = {}
+    """By id of the model: a training has one run, whatever steps of it are sketched."""
 
     def __init__(self, work: workloads.Workload, folder: Path) -> None:
         super().__init__(work, folder)
         import halfscope
 
-        self.run = halfscope.watch(
-            work.model, work.optimizer, project="bench", name=type(self).__name__, directory=folder
-        )
-        assert self.run._watcher is not None
+        if id(work.model) not in self.runs:
+            run = halfscope.watch(work.model, work.optimizer, project="bench", directory=folder)
+            self.runs[id(work.model)] = run
+            assert run._watcher is not None
+            run._watcher.detach()
+        self.run = self.runs[id(work.model)]
         self.watcher = self.run._watcher
-        self.watcher.detach()
 
     def on(self) -> None:
         self.watcher.sketches.interval.value = self.interval
@@ -270,7 +273,7 @@ class HalfscopeSketched(Arm):
 
     def off(self) -> None:
         self.watcher.end()
-        self.run._recorder.flush()  # type: ignore[union-attr]
+        self.run._recorder.flush()
         self.watcher.detach()
 
     def close(self) -> None:
