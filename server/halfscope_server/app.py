@@ -91,7 +91,7 @@ def opened(settings: Settings) -> Iterator[Services]:
             judges.notify(applied)
 
         store.listen(hear)
-        writer = Writer(store, tell, lost_contact_s=settings.lost_contact_s)
+        writer = Writer(store, tell, on_live=hub.live, lost_contact_s=settings.lost_contact_s)
         writer.start()
         stack.callback(writer.stop)
         authenticator = Authenticator(store, code_s=settings.sign_in_code_s, session_s=settings.session_s)

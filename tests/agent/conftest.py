@@ -27,6 +27,7 @@ from halfscope.wire.messages import (
     Bye,
     Gone,
     Hello,
+    Live,
     Lost,
     Record,
     Refuse,
@@ -69,6 +70,8 @@ class ServerModel:
         self.refuses: Callable[[bytes], bool] = lambda payload: False
         """Records that this server will not take."""
         self.num_batches = 0
+        self.lives: list[tuple[int, Live]] = []
+        """What is not stored, and how many batches had come before it."""
 
     def answer(self, frame: AgentFrame) -> list[ServerFrame]:
         with self.lock:
@@ -78,6 +81,8 @@ class ServerModel:
                 return [self._batch(frame)]
             if isinstance(frame, Bye):
                 self.streams[frame.run_id, frame.stream].ended = frame.outcome
+            if isinstance(frame, Live):
+                self.lives.append((self.num_batches, frame))
             return []
 
     def _hello(self, hello: Hello) -> ServerFrame:

@@ -15,6 +15,7 @@ from pathlib import Path
 from halfscope.record.layout import StreamPlace, find_streams
 from halfscope.record.reader import read_info
 from halfscope.send.endpoint import LOCAL_KEY, Endpoint
+from halfscope.send.newest import newest
 from halfscope.send.outbox import BATCH_BYTES, Outbox
 from halfscope.send.transport import Transport, TransportError, UnauthorizedError, open_transport
 from halfscope.wire.agent_session import (
@@ -45,6 +46,10 @@ SAVE_INTERVAL_S = 2.0
 """What is not saved when a sender is killed is asked of the server."""
 MAX_UNACKED_BATCHES = 32
 """Of all streams together: with 256 KiB each, 8 MiB before compression that a server is asked to hold for us."""
+LIVE_INTERVAL_S = 1.0
+"""How often the newest numbers of a stream are told while its backlog is sent."""
+LIVE_AGE_S = 30.0
+"""What is older is no news of a training that goes on."""
 MAX_CONNECT_DELAY_S = 30.0
 MAX_LOCAL_CONNECT_DELAY_S = 3.0
 """A server on this machine is one person's: no crowd returns to it, and somebody may sit before the page."""
@@ -118,6 +123,8 @@ class Shipper:
         self._connect_at_s = self._scan_at_s = self._save_at_s = clock_s()
         self._has_scanned = False
         self._look_again_s: dict[StreamPlace, float] = {}
+        self._live_at_s: dict[Key, float] = {}
+        """When the newest numbers of a stream with a backlog are told next."""
         self._num_turns = 0
 
     @property
@@ -273,6 +280,7 @@ class Shipper:
                 for batch in self._batches(key, outbox, now_s, room):
                     frames.append(batch)
                     room -= 1
+                frames += self._live(key, outbox, now_s)
                 if outbox.is_shipped and self._session.num_unacked(key) == 0:
                     outbox.look_at_writer(time.time())
                     if outbox.fill():
@@ -322,6 +330,14 @@ class Shipper:
             outbox.due_s = now_s + FRAME_INTERVAL_S
             room -= 1
             yield batch
+
+    def _live(self, key: Key, outbox: Outbox, now_s: float) -> list[AgentFrame]:
+        """The newest numbers of a stream of which more waits than may be sent now; they are not stored."""
+        if now_s < self._live_at_s.get(key, 0.0) or outbox.fill() < BATCH_BYTES:
+            return []
+        self._live_at_s[key] = now_s + LIVE_INTERVAL_S
+        found = newest(outbox.place, key)
+        return [found] if found is not None and time.time() - found.time_us / 1e6 <= LIVE_AGE_S else []
 
     def _finish(self, key: Key, outcome: str) -> None:
         outbox = self._outboxes.pop(key)

@@ -81,6 +81,8 @@ class LiveRun(Model):
     num_events: int
     catching_up_s: float | None
     """Seconds of backlog the agent is still sending, or None when it is current."""
+    ahead: str | None = None
+    """Where the training is by now, in words, while what is shown is behind it."""
 
 
 class LiveCompare(Model):

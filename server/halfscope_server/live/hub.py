@@ -27,8 +27,11 @@ import contextlib
 import logging
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+
+from halfscope.wire.messages import Live
 
 from halfscope_server.compare.comparison import Comparison, Comparisons
 from halfscope_server.errors import InvalidRequest, NotFound, RunDeleted, Unavailable
@@ -43,6 +46,7 @@ from halfscope_server.live.messages import (
     deleted_message,
     error_message,
     failure,
+    newest_words,
     panel_messages,
     ranks_message,
     run_message,
@@ -66,6 +70,8 @@ BUSY_SHARE = 0.25
 STALL_S = 10.0
 """A viewer that took nothing for so long is not computed for; when it is back it gets the state of then."""
 NUM_THREADS = 2
+MAX_NEWEST = 1_024
+"""Runs with a backlog at once of which the newest numbers are remembered."""
 RUNS = ""
 """Key of the feed of the runs table; no run has an empty id."""
 
@@ -201,6 +207,8 @@ class Hub:
         self._serving: set[asyncio.Task[None]] = set()
         self._num_begun = 0
         self._failed = 0
+        self._newest: OrderedDict[str, Live] = OrderedDict()
+        """By run, what its agent has told beside a backlog."""
         self._reader: AlertReader | None = None
         self._alerts = AlertFeed(self._read_alerts, interval_s=runs_interval_s, poll_s=poll_s)
 
@@ -209,6 +217,15 @@ class Hub:
     def notify(self, applied: Iterable[Applied]) -> None:
         """A group commit brought something; called by the writer after COMMIT."""
         self._hint({one.run_id for one in applied})
+
+    def live(self, frame: Live) -> None:
+        """An agent that still sends a backlog tells how far the training is."""
+        with self._lock:
+            self._newest[frame.run_id] = frame
+            self._newest.move_to_end(frame.run_id)
+            if len(self._newest) > MAX_NEWEST:
+                self._newest.popitem(last=False)
+        self._hint({frame.run_id})
 
     def changed(self, run_id: str) -> None:
         """A run was renamed, tagged or deleted."""
@@ -382,15 +399,25 @@ class Hub:
         newest_us = view.newest_time_us
         lag_s = (at_us - newest_us) / 1e6 if newest_us is not None and view.row.state == "live" else 0.0
         left_s = feed.backlog.observe(self._clock_s(), lag_s)
+        ahead = self._ahead(view)
         answers = []
         for request, sent in known:
-            messages = {"run": [run_message(view, request.strip_bins, left_s, at_us)]}
+            messages = {"run": [run_message(view, request.strip_bins, left_s, at_us, ahead)]}
             if sent is not view:
                 messages["panels"] = panel_messages(view, request.panels, request.window)
                 if request.ranks:
                     messages["ranks"] = [ranks_message(view.run_id, self._ranks.report(view))]
             answers.append(_Answer(messages=messages, view=view))
         return answers
+
+    def _ahead(self, view: RunView) -> str | None:
+        """Where the training is, in words, while what is stored is behind it."""
+        with self._lock:
+            frame = self._newest.get(view.run_id)
+            if frame is not None and (view.row.state != "live" or frame.step <= (view.row.last_step or 0)):
+                del self._newest[view.run_id]
+                return None
+        return None if frame is None else newest_words(view, frame, self._store.sids(frame.run_id, frame.stream))
 
     def _compare(self, known: list[tuple[CompareRequest, RunView | Comparison | None]]) -> list[_Answer]:
         answers = []

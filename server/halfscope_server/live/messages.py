@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
+
+from halfscope.wire.messages import Live
 
 from halfscope_server import panels
 from halfscope_server.compare.comparison import Comparison
 from halfscope_server.panels import compared
 from halfscope_server.query import RunView, Strip, Window, health_strip, summarise, underflow_strip
+from halfscope_server.query.format import integer, number
 from halfscope_server.query.summary import RunList
 from halfscope_server.ranks.types import RanksReport
 
@@ -34,8 +37,14 @@ def plain_strip(strip: Strip | None) -> dict[str, Any] | None:
     return data
 
 
-def run_message(view: RunView, strip_bins: int, catching_up_s: float | None, at_us: int) -> Message:
-    """A run's summary, and both lanes of its strip."""
+def run_message(
+    view: RunView, strip_bins: int, catching_up_s: float | None, at_us: int, ahead: str | None = None
+) -> Message:
+    """A run's summary, and both lanes of its strip.
+
+    Args:
+        ahead: where the training is, while what is stored is behind it.
+    """
     return {
         "type": "run",
         "summary": asdict(summarise(view, None, at_us)),
@@ -44,7 +53,19 @@ def run_message(view: RunView, strip_bins: int, catching_up_s: float | None, at_
         "num_frames": view.num_frames,
         "num_events": sum(view.event_counts.values()),
         "catching_up_s": catching_up_s,
+        "ahead": ahead,
     }
+
+
+def newest_words(view: RunView, frame: Live, sids: Mapping[int, int]) -> str:
+    """What an agent tells beside its backlog, for a line of text: its step, and the loss.
+
+    Args:
+        sids: number within the frame's stream -> id of the series.
+    """
+    ids = {row.series_id for row in view.named("loss")}
+    losses = [value for sid, value in sorted(frame.values.items()) if sids.get(sid) in ids]
+    return ", ".join([f"step {integer(frame.step)}", *(f"loss {number(loss)}" for loss in losses[:1])])
 
 
 def runs_message(runs: RunList) -> Message:

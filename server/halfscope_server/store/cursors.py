@@ -123,9 +123,15 @@ def load(connection: sa.Connection, key: Key) -> StreamState | None:
         started=row.started,
         ended=row.ended,
         ended_us=row.ended_us,
-        sids={found.sid: found.series_id for found in connection.execute(_SIDS, names)},
+        sids=sids(connection, key),
         lids={found.lid: found.layer_id for found in connection.execute(_LIDS, names)},
     )
+
+
+def sids(connection: sa.Connection, key: Key) -> dict[int, int]:
+    """sid -> series_id of what a stream has declared."""
+    names = {"b_run": key[0], "b_stream": key[1]}
+    return {found.sid: found.series_id for found in connection.execute(_SIDS, names)}
 
 
 def advance(connection: sa.Connection, move: Advance, *, now_us: int) -> bool:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import socket
+import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from halfscope.record import reader as reader_module
+from halfscope.record import segment
 from halfscope.record.layout import StreamPlace
 from halfscope.record.reader import read_stream
 from halfscope.send import ship as ship_module
@@ -22,7 +25,8 @@ from halfscope.send import transport
 from halfscope.send.endpoint import Endpoint
 from halfscope.send.ship import Shipper
 from halfscope.send.transport import HttpTransport, WebsocketTransport
-from halfscope.wire.messages import Hello, StreamInfo
+from halfscope.wire.codec import encode
+from halfscope.wire.messages import Column, Hello, Points, StreamInfo
 
 NewJournal = Callable[..., Any]
 
@@ -434,3 +438,32 @@ def test_frames_of_a_later_kind_are_passed_over(
     with pytest.raises(transport.TransportError, match=r"something else than halfscope\.v1"):
         connection.receive(5.0)
     connection.close()
+
+
+def points(step: int, time_us: int, values: Sequence[float]) -> bytes:
+    """The last of three rows is the step's; the second series has a value there alone."""
+    steps, times = struct.pack("<3q", step - 2, step - 1, step), struct.pack("<3q", 1, 2, time_us)
+    columns = [Column(0, struct.pack("<3d", 7.0, 8.0, values[0])), Column(1, struct.pack("<d", values[1]), b"\2\0\0\0")]
+    return encode(Points(steps, times, columns))
+
+
+def test_while_a_backlog_is_sent_the_newest_step_is_told(
+    new_journal: NewJournal, new_shipper: Callable[..., Shipper], start_server: Callable[..., Any], model: Any
+) -> None:
+    """Of a training that goes on, before the backlog has come; not of one that ended an hour ago, nor of one that is
+    current. A half written record behind it is no news."""
+    now_us = time.time_ns() // 1000
+    for run_id, age_us, num_records in (("new", 0, 60), ("old", 3_600_000_000, 60), ("short", 0, 1)):
+        journal = new_journal(run_id)
+        journal.write(num_records, size=60_000, mark="")
+        journal.writer.append([points(500, now_us - age_us, [math.inf, -0.0])])
+        with journal.place.segment(0).open("ab") as file:
+            file.write(segment.pack(999, points(501, now_us, [1.0, 1.0]))[:-3])
+    shipper = new_shipper(start_server().url, follow=True)
+    turn_until(shipper, lambda: sum(stream.next for stream in model.streams.values()) == 3 * 3 + 60 + 60 + 1)
+    assert {(live.run_id, live.stream, live.step, live.time_us) for _, live in model.lives} == {
+        ("new", "ab", 500, now_us)
+    }
+    num_before, live = model.lives[0]
+    assert num_before < model.num_batches
+    assert struct.pack("<2d", live.values[0], live.values[1]) == struct.pack("<2d", math.inf, -0.0)

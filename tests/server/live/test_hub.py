@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+from halfscope.wire.messages import Live
 from halfscope_server import panels
 from halfscope_server.api.live_models import ServerMessage
 from halfscope_server.live import CompareRequest, Hub, RunRequest, RunsRequest, Subscription
@@ -74,6 +75,35 @@ def test_a_viewer_gets_the_present_state_and_then_what_comes(lite: Store, write_
         later = await take_until(viewer, lambda m: m["type"] == "panels")
         assert last_step(later[0]) == 19
         assert later[-1]["fills"][0]["last_step"] == 19
+
+    with_hub(lite, body)
+
+
+def test_while_a_backlog_comes_the_page_is_told_where_the_training_is(
+    lite: Store, write_run: Callable[..., Any]
+) -> None:
+    """Its newest step and loss, in words, until what is stored has caught up; series not declared yet are left out."""
+    writer = write_run()
+    writer.points("loss", range(10), 1.0)
+    writer.commit()
+    run_id, stream = writer._sender.key
+    (loss,) = lite.sids(run_id, stream)
+
+    async def body(hub: Hub) -> None:
+        viewer = hub.subscribe()
+        viewer.watch(RunRequest(run="run1"))
+        (first,) = await take_until(viewer, lambda m: m["type"] == "run")
+        assert first["ahead"] is None
+        hub.live(Live(run_id, stream, 12_345, 1, {loss: float("nan"), 77: 5.0}))
+        told = await take_until(viewer, lambda m: m["ahead"] is not None)
+        assert (last_step(told[-1]), told[-1]["ahead"]) == (9, "step 12,345, loss NaN")
+        hub.live(Live(run_id, stream, 12_400, 2, {loss: 0.25}))
+        told = await take_until(viewer, lambda m: m["ahead"] != "step 12,345, loss NaN")
+        assert told[-1]["ahead"] == "step 12,400, loss 0.25"
+        writer.points("loss", range(10, 12_401), 1.0)
+        hub.notify(writer.commit())
+        told = await take_until(viewer, lambda m: last_step(m) == 12_400)
+        assert told[-1]["ahead"] is None
 
     with_hub(lite, body)
 

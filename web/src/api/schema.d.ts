@@ -2035,6 +2035,12 @@ export interface components {
         /** LiveRun */
         LiveRun: {
             /**
+             * Ahead
+             * @description Where the training is by now, in words, while what is shown is behind it.
+             * @default null
+             */
+            ahead?: string | null;
+            /**
              * Catching Up S
              * @description Seconds of backlog the agent is still sending, or None when it is current.
              */

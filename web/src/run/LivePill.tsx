@@ -38,11 +38,13 @@ export function LivePill({ summary, live, newSteps, onToggle }: LivePillProps) {
     );
   }
   const behindS = live?.catching_up_s ?? null;
-  if (behindS !== null) {
+  const ahead = live?.ahead ?? null;
+  if (behindS !== null || ahead !== null) {
+    const left = behindS === null ? "" : `, ${formatSpan(behindS)} left`;
     return (
       <span className="pill" data-testid="live-pill">
         <Icon name="waiting" />
-        Catching up, {formatSpan(behindS)} left
+        {`Catching up${left}${ahead === null ? "" : `; now at ${ahead}`}`}
       </span>
     );
   }
