@@ -267,7 +267,8 @@ def main() -> int:
     python_key = f"{sys.version} {fingerprint(ROOT / 'pyproject.toml', ROOT / 'constraints.txt')}"
     # The compiled helper of the agent is built when the package is installed.
     native = ROOT / "agent" / "halfscope" / "native"
-    package_key = f"{python_key} {fingerprint(ROOT / 'hatch_build.py', native / 'build.py', native / 'helper.c')}"
+    sources = (ROOT / "hatch_build.py", native / "build.py", native / "helper.c", native / "stretch.h")
+    package_key = f"{python_key} {fingerprint(*sources)}"
     first: list[Step] = [
         (f"virtual environment in .venv with Python {sys.version.split()[0]}, and pip (about 2 MB)", make_venv),
         ("Node >= 20.19 (from PyPI, about 60 MB, unless one is on the PATH)", node),

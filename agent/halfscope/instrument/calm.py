@@ -28,6 +28,7 @@ class CalmSteps:
     def __init__(self, watcher: Watcher, reader: GradientReader) -> None:
         self._watcher = watcher
         self._norm = reader.calm_norm
+        self._stretches = watcher.stretches
         self._sketches, self._updates, self._inputs = watcher.sketches, watcher.updates, watcher.inputs
         self._interval = watcher.sketches.interval
         self._clock = watcher.clock
@@ -70,6 +71,8 @@ class CalmSteps:
         if phase is COMPLETE:
             clock.begin()
         watcher.attempt.calm_norm = norm
+        if self._stretches.has_helper:
+            self._stretches.enter(norm)
         return True
 
     def end(self, watched: WatchedOptimizer, groups: list[dict[str, Any]]) -> bool:

@@ -30,17 +30,17 @@ class ClosedAttempts:
         self._drained_ns = 0
         self._has_flights = False
         """Some attempt of this run had values on a device."""
-        self._before_ns: int | None = None
-        """When the attempt before the oldest in the queue was complete."""
-        self._before_own_ns = self._before_idle_ns = 0
+        self.before: tuple[int, int, int] | None = None
+        """Of the attempt before the oldest in the queue: when it was complete, what watching had cost until it closed,
+        and how long it was idle behind it."""
 
     def __len__(self) -> int:
         return len(self._queue)
 
     def training_began(self, now_ns: int) -> None:
         """The first forward pass: what the first step's time is counted from."""
-        if self._before_ns is None:
-            self._before_ns = now_ns
+        if self.before is None:
+            self.before = now_ns, 0, 0
 
     def add(self, attempt: Attempt) -> None:
         """Takes an attempt that has closed, and tells what is due."""
@@ -61,16 +61,16 @@ class ClosedAttempts:
         arrived = self._arrived(wait=wait)
         if not arrived:
             return
-        before_ns, before_own_ns, idle_ns = self._before_ns, self._before_own_ns, self._before_idle_ns
+        before = self.before
         for attempt in arrived:
             now_ns, own_ns = attempt.completed_ns, attempt.own_ns
-            if before_ns is not None and now_ns > before_ns:
-                took_ns = now_ns - before_ns
+            if before is not None and now_ns > before[0]:
+                took_ns = now_ns - before[0]
                 attempt.step_s = took_ns / 1e9
-                attempt.between_s = idle_ns / 1e9
-                attempt.cost_share = (own_ns - before_own_ns) / took_ns
-            before_ns, before_own_ns, idle_ns = now_ns, own_ns, attempt.idle_ns
-        self._before_ns, self._before_own_ns, self._before_idle_ns = before_ns, before_own_ns, idle_ns
+                attempt.between_s = before[2] / 1e9
+                attempt.cost_share = (own_ns - before[1]) / took_ns
+            before = now_ns, own_ns, attempt.idle_ns
+        self.before = before
         self._emit(arrived)
         if self._has_flights:
             for attempt in arrived:

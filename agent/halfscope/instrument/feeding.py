@@ -106,6 +106,17 @@ class InputWatch:
             self._looks = []
         self._last, self._batches, self._looked = self._batches, [], False
 
+    def held(self) -> tuple[bool, list[Held], list[Held]] | None:
+        """Whether batches are to be held, and those of this step and of the last one; None where that is not known yet,
+        or where some were looked at in this step."""
+        if self._looked or self._looks or not (self.is_useless or self._takes_floats or self._takes_whole_numbers):
+            return None
+        return self._takes_floats and not self.is_useless, self._batches, self._last
+
+    def give_back(self, batches: list[Held], last: list[Held]) -> None:
+        """As `held` gave them, some steps later."""
+        self._batches, self._last = batches, last
+
     def look_again(self, attempt: Attempt) -> None:
         """The completed step turned out not to be finite after `take`."""
         if not attempt.inputs:

@@ -23,17 +23,26 @@ _tracing_state = torch._C._get_tracing_state
 class ForwardHook:
     """Calls `seen(module, args, kwargs)` before each forward pass with gradients."""
 
-    __slots__ = ("__weakref__", "_seen")
+    __slots__ = ("__weakref__", "_quick", "_seen")
 
-    def __init__(self, seen: Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], Any]) -> None:
-        self._seen = seen
+    def __init__(
+        self,
+        seen: Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], Any],
+        quick: Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], bool] | None = None,
+    ) -> None:
+        """
+        Args:
+            quick: asked first; where it returns True, `seen` is not called.
+        """
+        self._seen, self._quick = seen, quick
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         if kwargs is None:  # taken off by a hook that ran before it in this very call: torch then passes none
             return
         if _is_compiling() or _tracing_state() is not None:
             return
-        self._seen(module, args, kwargs)
+        if self._quick is None or not self._quick(module, args, kwargs):
+            self._seen(module, args, kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # nullcontext().__exit__ takes any arguments and returns None: a picklable hook that does nothing.

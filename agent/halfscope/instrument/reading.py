@@ -28,7 +28,7 @@ class GradientReader:
 
     def __init__(self, rings: Rings, sketches: SketchTaker, updates: UpdateTaker, guard: Guard) -> None:
         self._rings, self._sketches, self._updates = rings, sketches, updates
-        self._is_quick = gradients.IS_QUICK and rings.on_host is in_host_memory
+        self.is_quick = gradients.IS_QUICK and rings.on_host is in_host_memory
         self._take = guard.wrap("sketches", sketches.take)
         self._checksum = guard.wrap("checksum", sketches.checksum)
         self._begin_update = guard.wrap("updates", updates.begin)
@@ -51,7 +51,7 @@ class GradientReader:
             grad_scale: the scale that is still on them.
             held_back: the step was skipped, so they are worth a sketch.
         """
-        if self._is_quick and not watched.quiet and grad_scale is None and not held_back and point not in _COMPARED:
+        if self.is_quick and not watched.quiet and grad_scale is None and not held_back and point not in _COMPARED:
             norm = gradients.quick_norm(watched.optimizer.param_groups)
             if norm is not None and not self._sketches.is_due(step, True, nonfinite=False):
                 reading = attempt.optimizers[watched.index].reading = GradientReading(point, clipped)
@@ -92,7 +92,7 @@ class GradientReader:
 
     def calm_norm(self, watched: WatchedOptimizer) -> float | None:
         """The norm of gradients in host memory, where all of them are finite; else None."""
-        if self._is_quick:
+        if self.is_quick:
             return gradients.quick_norm(watched.optimizer.param_groups)
         grads = watched.gradients()
         if not grads or not self._rings.on_host(grads[0]):

@@ -21,7 +21,7 @@ from halfscope.instrument.frames import FrameWriter
 from halfscope.instrument.judge import Judge
 from halfscope.instrument.records import Records
 from halfscope.instrument.resolve import resolve
-from halfscope.instrument.rows import Row, RowWriter, likeness
+from halfscope.instrument.rows import KnownRows, Row, RowWriter, likeness
 from halfscope.instrument.sketching import SketchTaker
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.probes import memory
@@ -116,6 +116,38 @@ class Reporter:
                 judge.num_steps[0] += len(alike)
             else:
                 self._emit_each(alike, [])
+
+    @property
+    def num_steps(self) -> int:
+        """Applied steps of the first optimizer, as far as they were told."""
+        return self._judge.num_steps[0]
+
+    def known_rows(self) -> KnownRows | None:
+        """What rows of calm steps are made by; None where it takes the ordinary way."""
+        return self._rows.known() if self._judge.is_calm else None
+
+    def rows(self, now_ns: int, steps: bytes, times_us: bytes, sids: Sequence[int], columns: Sequence[bytes]) -> None:
+        """Writes the rows of calm steps, column by column.
+
+        Args:
+            now_ns: when the last of them was complete.
+            steps: int64, as this machine has them; times likewise.
+            columns: of each series float64.
+        """
+        numbers, times = memoryview(steps).cast("q"), memoryview(times_us).cast("q")
+        self._recorder.block(numbers, times, tuple(sids), [memoryview(column).cast("d") for column in columns])
+        self._judge.num_steps[0] += len(numbers)
+        memory_row = self._memory_row(now_ns)
+        if memory_row:
+            self._recorder.row(numbers[-1], times[-1], memory_row)
+
+    def rows_ended(self, rate: float) -> None:
+        """Steps are told by their attempts again.
+
+        Args:
+            rate: the learning rate as it was last written.
+        """
+        self._rows.known_rate(rate)
 
     def _emit_each(self, attempts: Sequence[Attempt], memory_row: Row) -> None:
         judge, write, num_steps = self._judge, self._rows.write, self._judge.num_steps

@@ -5,7 +5,7 @@ Invariant: one row per attempt, holding only what was measured in it; what is no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +19,10 @@ from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.probes import memory
 
 Row = list[tuple[int, float]]
+KnownRows = tuple[float, int, float, float | None, tuple[int, ...]]
+"""What rows were written by last: learning rate, where samples come from, samples and tokens; and the series that a
+stretch (native/stretch.h) fills, -1 for those that have no value yet."""
+_SOURCES = ("", "inferred", "declared")
 MOST_CALM_SERIES = 256
 """Of steps that are written together."""
 
@@ -154,6 +158,28 @@ class RowWriter:
         times_us = [attempt.completed_us for attempt in attempts]
         self._recorder.block(steps, times_us, tuple(columns), tuple(columns.values()))
         return True
+
+    def known(self) -> KnownRows | None:
+        """What rows of calm steps are made by; None where there is something that only the ordinary way tells."""
+        optimizer, run, rates = self._optimizer_sids[0], self._run_sids, self._rates[0]
+        samples, tokens = self._batch
+        rate_sids: Mapping[str, int] = self._rate_sids.get((0, 0), {})
+        if self._points[0] != "step" or len(rates) != 1 or type(rates[0]) is not float or "lr" not in rate_sids:
+            return None
+        if (samples is None) != (not self._samples_source):
+            return None
+        series = (
+            *(sids.get(name, -1) for sids, name in ((optimizer, "grad.norm"), (run, "time.step_s"))),
+            *(run.get(name, -1) for name in ("halfscope.cost_share", "loss", "time.between_s")),
+            optimizer.get("opt.steps", -1),
+            *(run.get(f"throughput.{what}_per_s", -1) for what in ("samples", "tokens")),
+            rate_sids["lr"],
+        )
+        return rates[0], _SOURCES.index(self._samples_source), samples or 0.0, tokens, series
+
+    def known_rate(self, rate: float) -> None:
+        """It was written meanwhile."""
+        self._rates[0] = (rate,)
 
     def memory_values(self, device: torch.device | None, other_load: float | None) -> Row:
         """Memory of the process and of the device it trains on, and the cores that others use."""

@@ -32,8 +32,6 @@ MAX_LOGGED_SERIES = 32_768
 MAX_KNOWN_NAMES = 64
 """Sets of names that are remembered as a whole, when they come again."""
 _FLOAT = frozenset({float})
-DRAIN_S = 2.0
-"""How long `finish` waits for the sender where that cannot outlive the training."""
 
 
 class ClosableRecords(Records, Protocol):
@@ -68,7 +66,8 @@ class Run:
         """Of whole calls of `log`, the series of their names."""
         self._died: tuple[int, BaseException] | None = None
         """The exception that ended the thread which trained, and the step it came to."""
-        if guard is not None:
+        if guard is not None and watcher is not None:
+            self._quick_step, self._quick_log = watcher.stretch.annotate, watcher.stretch.log
             self._annotate = guard.wrap("run.step", self._annotate_now, keep=True)
             self._report = guard.wrap("report_scaler", self._report_now, keep=True)
             self._take = guard.wrap("run.log", self._log_now, keep=True)
@@ -89,7 +88,8 @@ class Run:
             tokens: likewise.
         """
         if self._watcher is not None:
-            self._annotate(loss, samples, tokens)
+            if not self._quick_step(loss, samples, tokens):
+                self._annotate(loss, samples, tokens)
             if self._alerts is not None:
                 self._alerts.tell()
 
@@ -100,7 +100,8 @@ class Run:
         step: of several the last counts.
         """
         if self._watcher is not None:
-            self._take(values, named)
+            if named or not self._quick_log(values):
+                self._take(values, named)
             if self._alerts is not None:
                 self._alerts.tell()
 
@@ -164,7 +165,7 @@ class Run:
         self._watcher = None
         if watcher is None or recorder is None or guard is None:
             return
-        if outcome == "finished" and self._died is not None and self._died[0] == watcher.clock.step:
+        if outcome == "finished" and self._died is not None and self._died[0] == watcher.step:
             outcome, error = "exception", self._died[1]
         if error is not None and not exits.is_failure(error):
             outcome, error = "finished", None
@@ -188,7 +189,7 @@ class Run:
         """An exception ended a thread. Where it is the one that trains, and none trains on, that is the run's end."""
         watcher = self._watcher
         if watcher is not None and thread == watcher.thread:
-            self._died = watcher.clock.step, error
+            self._died = watcher.step, error
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Held by something that is copied or saved (a trainer, a module), it must not stop that.
@@ -196,6 +197,8 @@ class Run:
 
     def forget(self) -> None:
         """In a forked child: this run is the parent's."""
+        if self._watcher is not None:
+            self._watcher.stretch.is_on = False
         self._watcher = None
         if self._guard is not None:
             self._guard.stop()
@@ -261,6 +264,7 @@ class Run:
             self._log_one(name, value)
         if known is None and len(self._known_names) < MAX_KNOWN_NAMES and all(name in sids for name in names):
             self._known_names[names] = tuple(sids[name] for name in names)
+            self._watcher.stretch.learn(names, self._known_names[names])
 
     def _log_one_now(self, name: str, value: Any) -> None:
         watcher = self._watcher

@@ -25,6 +25,7 @@ class Training(Protocol):
     clock: StepClock
     attempt: Attempt
     backward_seen: bool
+    is_followed: bool
 
 
 class Standstill:
@@ -40,6 +41,7 @@ class Standstill:
         self._since_s = 0.0
         self._told: set[str] = set()
         """Phases, since the last step."""
+        training.is_followed = True
 
     def look(self, now_s: float) -> None:
         """

@@ -30,6 +30,7 @@ from halfscope.instrument.report import Reporter
 from halfscope.instrument.rings import Rings
 from halfscope.instrument.scaler_calls import ScalerCalls
 from halfscope.instrument.sketching import SketchTaker
+from halfscope.instrument.stretch import Stretches
 from halfscope.instrument.updating import UpdateTaker
 from halfscope.instrument.watched import WatchedOptimizer, WatchedScaler
 from halfscope.record.clock import COMPLETE, OPEN, StepClock
@@ -77,10 +78,10 @@ class Watcher:
         self.first_is_a_guess = False
         """Nobody gave them in an order: where the first one never steps, another takes its place."""
         self.inside_scaler_step: torch.optim.Optimizer | None = None
-        self._infers_samples = True
-        self._pending_samples = 0
-        self._forward_counted = False
-        self._first_told = self._times_idleness = False
+        self.infers_samples = True
+        self.pending_samples = 0
+        self.forward_counted = False
+        self._first_told = self.times_idleness = False
         self._settled_in = self._bytes_told = False
         self._forward_handle: Any = None
         self._forward_seen = False
@@ -88,7 +89,9 @@ class Watcher:
         self._autocast_seen: set[torch.dtype] = set()
         self._first_forward_handles: list[Any] = []
         self.backward_seen = False
-        """A backward pass ran, and `after_backward` is still to be called."""
+        """A backward pass ran, or a stretch is on, and `after_backward` is still to be called."""
+        self.is_followed = False
+        """Another thread asks for the clock, which has to be right at every moment."""
         self.order = BackwardOrder(self._backward)
         self.sketches, self.updates, self.inputs = sketches, updates, inputs
         self.reductions = reductions
@@ -103,6 +106,8 @@ class Watcher:
         self._judge = guard.wrap("events", reporter.judge)
         self._judge_loss = guard.wrap("events", reporter.judge_loss)
         self._tell_first = guard.wrap("facts", reporter.first_attempt)
+        self.stretches = Stretches(self, is_quick=reader.is_quick)
+        self.stretch = self.stretches.now
         self._calm = CalmSteps(self, reader)
         self._closure_done = guard.wrap("gradients", self._after_closure)
 
@@ -114,6 +119,8 @@ class Watcher:
         for watched in self.optimizers:
             before = self.guard.hook("optimizer", partial(self._before_step, watched), is_compiling)
             after = self.guard.hook("optimizer", partial(self._after_step, watched), is_compiling)
+            before = self.stretches.hook(self.stretch.begin, before)
+            after = self.stretches.hook(self.stretch.end, after)
             self._handles.append(watched.optimizer.register_step_pre_hook(before))
             self._handles.append(watched.optimizer.register_step_post_hook(after))
             for parameter in watched.parameters()[:1]:
@@ -131,6 +138,7 @@ class Watcher:
 
     def detach(self) -> None:
         """Removes every hook; what the user's objects were before, they are again."""
+        self.catch_up()
         for handle in (*self._handles, *self._first_forward_handles):
             handle.remove()
         if self._forward_handle is not None:
@@ -161,7 +169,8 @@ class Watcher:
         first = next(iter(self.models.values()))
         if not forward.takes_hooks(first):
             return
-        self._forward_handle = first.register_forward_pre_hook(forward.ForwardHook(seen), with_kwargs=True)
+        hook = forward.ForwardHook(seen, self.stretch.forward if self.stretches.has_helper else None)
+        self._forward_handle = first.register_forward_pre_hook(hook, with_kwargs=True)
         if self._first_told:
             return
         inside = self.guard.wrap("precision", self._forward_inside)
@@ -180,14 +189,14 @@ class Watcher:
         step = self.clock.step
         if self.clock.phase is COMPLETE:
             step += 1
-            if self._times_idleness and not self.attempt.idle_ns:
+            if self.times_idleness and not self.attempt.idle_ns:
                 self.attempt.idle_ns = time.perf_counter_ns() - self.attempt.completed_ns
         if not self._first_told:
             self._forward_inside(module, args, kwargs)
-        if self._infers_samples and not self._forward_counted:
+        if self.infers_samples and not self.forward_counted:
             # Several passes before one backward (two views, a discriminator) are one batch.
-            self._forward_counted = True
-            self._pending_samples += forward.leading_size(args, kwargs) or 0
+            self.forward_counted = True
+            self.pending_samples += forward.leading_size(args, kwargs) or 0
         if not self.inputs.is_useless:
             self.inputs.seen(step, args, kwargs)
 
@@ -203,18 +212,21 @@ class Watcher:
             self._autocast_seen.add(dtype)
         # On a device the host runs ahead, or waits for it anywhere: what lies between two steps tells nothing there. Of
         # several models another one's pass may be what lies between.
-        self._times_idleness = parameter is not None and parameter.device.type == "cpu" and len(self.models) == 1
+        self.times_idleness = parameter is not None and parameter.device.type == "cpu" and len(self.models) == 1
         self.closed.training_began(time.perf_counter_ns())
 
     def _backward(self, parameter: torch.Tensor) -> None:
         # Called from within the backward pass, where nothing is at hand: what it means can wait until somebody asks.
         if not is_compiling():
-            self.backward_seen = True
+            self.backward_seen = self.stretch.backward = True
 
     def after_backward(self) -> None:
         """A backward pass ran since this was last called: work of an attempt. Whoever asks for the current attempt, or
         its phase, calls this first where `backward_seen`."""
-        self.backward_seen = self._forward_counted = False
+        self.catch_up()
+        if not self.backward_seen:
+            return
+        self.backward_seen = self.forward_counted = False
         if self.clock.phase is not OPEN:
             self.clock.begin()
         elif not self.scalers and not self.attempt.is_blank:
@@ -223,11 +235,27 @@ class Watcher:
                 if part.reading is not None and part.reading.point == "clip" and not part.num_calls:
                     part.reading = None
 
+    def catch_up(self) -> None:
+        """A stretch that is on ends: clock and attempt are as hooks of the ordinary way would have left them."""
+        if self.stretch.is_on:
+            self.stretches.leave()
+
+    @property
+    def step(self) -> int:
+        """Number of the current attempt; ends no stretch."""
+        return int(self.stretch.step) if self.stretch.is_on else self.clock.step
+
+    @property
+    def own_ns(self) -> int:
+        """What watching has cost until now, by its own clock."""
+        return self.guard.own_ns + int(self.stretch.own_ns)
+
     # ---- optimizer -----------------------------------------------------------------------------
 
     def _before_step(
         self, watched: WatchedOptimizer, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        self.catch_up()
         if self._calm.is_possible and not kwargs and len(args) == 1 and self._calm.begin(watched, optimizer):
             return None
         if self.backward_seen:
@@ -290,6 +318,7 @@ class Watcher:
     def _after_step(
         self, watched: WatchedOptimizer, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
+        self.catch_up()
         if self._calm.is_possible and self._calm.end(watched, optimizer.param_groups):
             return
         if self.backward_seen:
@@ -351,6 +380,7 @@ class Watcher:
 
     def take_scaler(self, name: str, scaler: torch.amp.GradScaler) -> None:
         """Watches one more scaler, made or used later than those that were given; attempts end at its updates."""
+        self.catch_up()
         watched = WatchedScaler(len(self.scalers), name, scaler, labelled=bool(self.scalers))
         self.scalers.append(watched)
         self.attempt.scalers.append(ScalerAttempt())
@@ -404,6 +434,7 @@ class Watcher:
 
     def end(self) -> None:
         """Closes what is complete and tells everything, waiting for devices where it must."""
+        self.catch_up()
         if self.clock.phase is OPEN and any(scaler.updated for scaler in self.attempt.scalers):
             self.complete()  # a further scaler, which took part in the attempt before, will not come
         self.clock.end()
@@ -464,9 +495,9 @@ class Watcher:
         attempt.step = self.clock.step
         attempt.completed_ns = time.perf_counter_ns()
         attempt.completed_us = time.time_ns() // 1000
-        if self._pending_samples:
-            attempt.inferred_samples, self._pending_samples = self._pending_samples, 0
-        self._forward_counted = False
+        if self.pending_samples:
+            attempt.inferred_samples, self.pending_samples = self.pending_samples, 0
+        self.forward_counted = False
         self.inputs.take(attempt, anyway=attempt.notable and attempt.is_bad())
         if attempt.completed_ns >= self.sketches.interval.overdue_ns:
             self.sketches.interval.is_overdue = True
@@ -481,9 +512,9 @@ class Watcher:
 
     def completed_calmly(self, attempt: Attempt) -> None:
         """As `complete`, of what is left to do when an attempt has settled in and is calm."""
-        if self._pending_samples:
-            attempt.inferred_samples, self._pending_samples = self._pending_samples, 0
-        self._forward_counted = False
+        if self.pending_samples:
+            attempt.inferred_samples, self.pending_samples = self.pending_samples, 0
+        self.forward_counted = False
 
     def judge_now(self, attempt: Attempt) -> None:
         if self.rings.used or any(self._is_due(part) for part in self.attempt.optimizers):
@@ -515,12 +546,17 @@ class Watcher:
             attempt.pending = True
             attempt.flights = [*self.rings.seal(), *attempt.sketch_flights]
         if attempt.samples is not None and self._first_told:
-            self._infers_samples = False  # the user declares them
+            self.infers_samples = False  # the user declares them
             if self.inputs.is_useless and self._forward_handle is not None:
                 # Nothing is to be looked at either: the model is called without a hook again.
                 self._forward_handle.remove()
                 self._forward_handle = None
         self.closed.add(attempt)
+
+    def new_attempt(self) -> Attempt:
+        """The current attempt is another one from here on."""
+        self.attempt = self._new_attempt()
+        return self.attempt
 
     def _new_attempt(self) -> Attempt:
         # Almost always one and none: a comprehension is a call, and this is every step's.

@@ -124,7 +124,10 @@ class Trainings:
     def is_complete(self) -> bool:
         """Whether the newest attempt's update is over and the next one has not begun."""
         watcher = None if self.run is None else self.run._watcher
-        return watcher is not None and not watcher.backward_seen and watcher.clock.phase is COMPLETE
+        if watcher is None:
+            return False
+        watcher.catch_up()
+        return not watcher.backward_seen and watcher.clock.phase is COMPLETE
 
     def micro_batch(
         self, loss: Any = None, *, divided_by: int | None = None, samples: int | None = None, tokens: int | None = None

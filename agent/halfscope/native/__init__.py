@@ -10,7 +10,7 @@ import importlib
 import os
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 SWITCH = "HALFSCOPE_NO_NATIVE"
 
 

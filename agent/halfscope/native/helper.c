@@ -9,11 +9,13 @@
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
+#include <structmember.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#define HELPER_VERSION 1 /* of this interface: halfscope.native takes no other */
+#define HELPER_VERSION 2 /* of this interface: halfscope.native takes no other */
 #define BLOCK 2048       /* elements that are worked on at a time: they stay in the first cache */
 #define FULL (1u << 30)  /* elements after which 32-bit counts are added up */
 #define GIL_ELEMENTS 262144 /* less than some 100 us of work: handing the interpreter over costs more than it gives */
@@ -578,6 +580,10 @@ static PyObject *sketch_arrays(PyObject *module, PyObject *const *args, Py_ssize
     Py_RETURN_NONE;
 }
 
+#ifdef __linux__ /* where the clock of time.perf_counter is known */
+#include "stretch.h"
+#endif
+
 /* ---- module --------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef METHODS[] = {
@@ -586,6 +592,9 @@ static PyMethodDef METHODS[] = {
     {"gradient_squares", gradient_squares, METH_O, gradient_squares_doc},
     {"divide", (PyCFunction)(void (*)(void))divide, METH_FASTCALL, divide_doc},
     {"sketch", (PyCFunction)(void (*)(void))sketch_arrays, METH_FASTCALL, sketch_doc},
+#ifdef __linux__
+    {"use_hooks", (PyCFunction)(void (*)(void))use_hooks, METH_FASTCALL, use_hooks_doc},
+#endif
     {NULL, NULL, 0, NULL},
 };
 
@@ -611,5 +620,8 @@ PyMODINIT_FUNC PyInit__helper(void) {
     if (text_params == NULL || text_grad == NULL) return NULL;
     PyObject *module = PyModule_Create(&MODULE);
     if (module == NULL || PyModule_AddIntConstant(module, "VERSION", HELPER_VERSION) != 0) return NULL;
+#ifdef __linux__
+    if (!add_stretch(module)) return NULL;
+#endif
     return module;
 }

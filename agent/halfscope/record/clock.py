@@ -61,6 +61,11 @@ class StepClock:
         if self.phase is COMPLETE:
             self.phase = OPEN
 
+    @property
+    def annotates_first(self) -> bool:
+        """`run.step` is called before the backward pass of the step that it speaks of."""
+        return bool(self._annotates_first)
+
     def annotate(self) -> None:
         """`run.step` was called: it speaks of the open or the just completed attempt.
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from halfscope import native
 from halfscope.instrument.calm import CalmSteps
+from halfscope.instrument.report import Reporter
+from halfscope.instrument.stretch import Stretches
 
 from tests.agent.instrument.conftest import Watching
 
@@ -156,6 +159,8 @@ LOOPS = [
     plain, inferred, silent, logged, scheduled, batches_differ, nonfinite, nonfinite_loss_alone, clipped_now_and_then,
     accumulates, closure, step_raises, steps_twice, layer_freezes, joins, evaluates,
 ]  # fmt: skip
+INTERRUPTED = (logged, clipped_now_and_then, closure, accumulates)
+"""Every few steps, so that stretches are short."""
 
 
 def recorded(watching: Watching, loop: Loop) -> tuple[Any, Any]:
@@ -179,21 +184,48 @@ def recorded(watching: Watching, loop: Loop) -> tuple[Any, Any]:
 def test_calm_steps_leave_the_records_of_ordinary_ones(
     loop: Loop, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every series has the same values at the same steps, and every event is told, whatever is odd in between."""
-    begun: list[bool] = []
-    begin = CalmSteps.begin
-
-    def counted(*arguments: Any) -> bool:
-        begun.append(begin(*arguments))
-        return begun[-1]
-
-    monkeypatch.setattr(CalmSteps, "begin", counted)
-    calm = recorded(Watching(tmp_path_factory.mktemp("calm")), loop)
+    """Every series has the same values at the same steps, and every event is told, whatever is odd in between: in
+    stretches that the helper gathers, in calm steps of Python alone, and in the ordinary way."""
+    counts = Counts()
+    monkeypatch.setattr(CalmSteps, "begin", counts.calm(CalmSteps.begin))
+    monkeypatch.setattr(Reporter, "rows", counts.stretches(Reporter.rows))
+    monkeypatch.setattr("halfscope.instrument.stretch.MOST_TO_WAIT", 2)
+    found = {}
+    if native.helper is not None and hasattr(native.helper, "Stretch"):
+        found["stretches"] = recorded(Watching(tmp_path_factory.mktemp("stretches")), loop)
+        assert counts.in_stretches > STEPS // (8 if loop in INTERRUPTED else 4)
+    monkeypatch.setattr(Stretches, "enter", lambda self, norm: None)
+    counts.in_stretches = counts.num_calm = 0
+    found["calm"] = recorded(Watching(tmp_path_factory.mktemp("calm")), loop)
+    assert counts.num_calm > STEPS // 4
+    assert not counts.in_stretches
     monkeypatch.setattr(CalmSteps, "settle", lambda self, *, has_settled: None)
-    num_calm = sum(begun)
+    counts.num_calm = 0
     ordinary = recorded(Watching(tmp_path_factory.mktemp("ordinary")), loop)
-    assert num_calm > STEPS // 4
-    assert sum(begun) == num_calm, "the second training took the short way too"
-    for one, other in zip(calm, ordinary, strict=True):
-        for a, b in zip(one, other, strict=True):
-            assert repr(a) == repr(b)
+    assert not counts.num_calm, "the last training took the short way too"
+    for way, records in found.items():
+        for one, other in zip(records, ordinary, strict=True):
+            for a, b in zip(one, other, strict=True):
+                assert repr(a) == repr(b), way
+
+
+class Counts:
+    """How many steps went each way."""
+
+    def __init__(self) -> None:
+        self.num_calm = self.in_stretches = 0
+
+    def calm(self, begin: Callable[..., bool]) -> Callable[..., bool]:
+        def counted(*arguments: Any) -> bool:
+            begun = begin(*arguments)
+            self.num_calm += begun
+            return begun
+
+        return counted
+
+    def stretches(self, rows: Callable[..., None]) -> Callable[..., None]:
+        def counted(reporter: Any, now_ns: int, steps: bytes, *others: Any) -> None:
+            self.in_stretches += len(steps) // 8
+            rows(reporter, now_ns, steps, *others)
+
+        return counted
