@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ddp test setup setup-demo serve bench bench-ranks bench-peers soak fuzz calibrate calibrate-alerts test-versions lint format web screenshots clean
+.PHONY: help demo demo-ddp test setup setup-demo serve bench bench-server bench-ranks bench-peers soak fuzz calibrate calibrate-alerts test-versions lint format web screenshots clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ serve: setup-demo ## Start the server on the embedded SQLite
 
 bench: setup ## Measure speed against baselines in the same run; prints "name value unit" lines, the summary last
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+bench-server: setup ## Measure what the server takes in, stores and shows: paced, at full load and before twenty viewers; about five minutes
+	@$(BIN)/python -m tests.bench --only 'server.*' $(ARGS)
 
 bench-ranks: setup ## Measure one server under a job of 1,024 ranks on 128 nodes
 	@$(BIN)/python -m tests.bench --only 'ranks.*' $(ARGS)

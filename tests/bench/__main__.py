@@ -34,10 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ranks,
         reading,
         reducing,
+        viewing,
     )
 
     modules = (
         agent, large, frameworks, footprint, reducing, ingest, reading, layers, comparing, ranks, alerts, backtest,
+        viewing,
     )  # fmt: skip
     known = [bench for module in modules for bench in module.BENCHES]
     benches = [bench for bench in known if bench.matches(options.only)]

@@ -8,6 +8,7 @@ Invariant: a point counts when the batch it came in was acknowledged, that is, c
 from __future__ import annotations
 
 import json
+import os
 import random
 import sqlite3
 import statistics
@@ -16,9 +17,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from halfscope_server.store.store import Store
 
 from tests.bench.report import Bench, Measurement, say
 from tests.bench.senders import Plan, Result
@@ -60,30 +63,34 @@ def _unpaced(quick: bool) -> Iterator[Measurement]:
 
 def _paced(quick: bool) -> Iterator[Measurement]:
     num_agents, num_series, steps_per_s = (20 if quick else 100), 20, 50.0
-    seconds = 1 if quick else 20
+    seconds = 1 if quick else 60
     say(f"server.ingest: {num_agents} agents x {steps_per_s:g} steps/s x {num_series} scalars for {seconds} s")
-    with serving() as server:
-        results = run_senders(
-            [
-                Plan(
-                    url=server.url,
-                    token=server.token,
-                    agents=num_agents // NUM_PROCESSES,
-                    series=num_series,
-                    steps=int(seconds * steps_per_s),
-                    steps_per_s=steps_per_s,
-                    seed=seed,
-                )
-                for seed in range(NUM_PROCESSES)
-            ]
+    plans = [
+        Plan(
+            url="",
+            token="",
+            agents=num_agents // NUM_PROCESSES,
+            series=num_series,
+            steps=int(seconds * steps_per_s),
+            steps_per_s=steps_per_s,
+            seed=seed,
         )
+        for seed in range(NUM_PROCESSES)
+    ]
+    with tempfile.TemporaryDirectory(prefix="halfscope-bench-") as folder:
+        with serving(Path(folder)) as server:
+            before_s = _processor_s(server.pid)
+            results = run_senders([replace(plan, url=server.url, token=server.token) for plan in plans])
+            spent_s = _processor_s(server.pid) - before_s
+        num_stored = _num_points(Path(folder), [run for each in results for run in each.runs])
     latencies = sorted(latency for each in results for latency in each.ack_ms)
     took_s = max(each.last_ack_s for each in results) - min(each.first_sent_s for each in results)
+    num_sent = sum(each.points for each in results)
+    yield Measurement(name="server.ingest.lost", value=num_sent - num_stored, unit="points")
+    yield Measurement(name="server.ingest.cores", value=spent_s / took_s, unit="cores")
     yield Measurement(name="server.ingest.ack_p50_ms", value=quantile(latencies, 0.50), unit="ms")
     yield Measurement(name="server.ingest.ack_p99_ms", value=quantile(latencies, 0.99), unit="ms")
-    yield Measurement(
-        name="server.ingest.paced_points_per_s", value=sum(each.points for each in results) / took_s, unit="points/s"
-    )
+    yield Measurement(name="server.ingest.paced_points_per_s", value=num_sent / took_s, unit="points/s")
 
 
 def run_senders(plans: Sequence[DataclassInstance], module: str = "tests.bench.senders") -> list[Result]:
@@ -120,6 +127,22 @@ def run_senders(plans: Sequence[DataclassInstance], module: str = "tests.bench.s
                 process.wait()
 
 
+def _processor_s(pid: int) -> float:
+    """What a process has used of processors so far, its threads and ended children included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _num_points(home: Path, runs: Sequence[str]) -> int:
+    """Of some runs, in a database whose server has ended."""
+    store = Store.open(f"sqlite:///{home / 'halfscope.db'}")
+    try:
+        found = [store.extent(run, row.series_id) for run in runs for row in store.series(run)]
+        return sum(extent.num_points for extent in found if extent is not None)
+    finally:
+        store.close()
+
+
 def quantile(ascending: Sequence[float], share: float) -> float:
     """The smallest value that at least `share` of all do not exceed."""
     return ascending[min(len(ascending) - 1, max(0, -int(-share * len(ascending) // 1) - 1))]
@@ -150,6 +173,13 @@ def _sqlite_rows_per_s(quick: bool) -> float:
 BENCHES = [
     Bench(names=["server.ingest.points_per_s", "server.ingest.floor_sqlite_rows_per_s"], run=_unpaced),
     Bench(
-        names=["server.ingest.ack_p50_ms", "server.ingest.ack_p99_ms", "server.ingest.paced_points_per_s"], run=_paced
+        names=[
+            "server.ingest.ack_p50_ms",
+            "server.ingest.ack_p99_ms",
+            "server.ingest.lost",
+            "server.ingest.cores",
+            "server.ingest.paced_points_per_s",
+        ],
+        run=_paced,
     ),
 ]

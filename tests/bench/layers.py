@@ -8,6 +8,7 @@ Invariant: no round profits from what an earlier one computed; only the operatin
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 import statistics
 import tempfile
@@ -18,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 from halfscope.config import new_run_id
-from halfscope.sketch import Sketch, share
+from halfscope.sketch import share
 from halfscope.sketch.packing import pack
 from halfscope.wire.codec import chain, encode, pack_body
 from halfscope.wire.messages import (
@@ -41,12 +42,12 @@ from halfscope_server.query.window import Window
 from halfscope_server.store.sketch_records import layer_id
 from halfscope_server.store.store import Store
 
-from tests.bench.reading import STEP_US, STREAM, in_turns
+from tests.bench.reading import STEP_US, STREAM, in_turns, used_bytes
 from tests.bench.report import Bench, Measurement, say
+from tests.bench.watched_senders import NUM_BINS, moving_sketches
 
 EVERY = 10
 """Steps from one sketch to the next."""
-NUM_BINS = 48
 ROW = np.dtype([("n", "<i8"), ("zeros", "<i8"), ("sums", "<f8", 2), ("extremes", "<f4", 2), ("bins", "<u4", NUM_BINS)])
 """What a plain row holds of a layer's sketch."""
 
@@ -60,7 +61,7 @@ def _measure(quick: bool) -> Iterator[Measurement]:
         store = Store.open(f"sqlite:///{Path(folder) / 'halfscope.db'}")
         try:
             heatmap = _stored(store, floor, "many", *many)
-            sizes = [_used_bytes(Path(folder) / name) for name in ("halfscope.db", "floor.db")]
+            sizes = [used_bytes(Path(folder) / name) for name in ("halfscope.db", "floor.db")]
             one = _stored(store, floor, "long", *long)
             times = in_turns(
                 {
@@ -128,7 +129,7 @@ def _stored(store: Store, floor: sqlite3.Connection, name: str, num_layers: int,
     start = Start(time_us=now_us, project="bench", name=name)
     batches = [[encode(start), encode(Declare([Series(0, "loss")])), encode(Layers(layers))]]
     lids = np.arange(num_layers)
-    for frame, sketch in enumerate(_frames(num_layers, num_frames)):
+    for frame, sketch in enumerate(itertools.islice(moving_sketches(num_layers), num_frames)):
         step = frame * EVERY
         time_us = now_us + step * STEP_US
         records = pack(sketch, lids, step=step, time_us=time_us, point="unscale", clipped="no", scale=65536.0)
@@ -166,42 +167,6 @@ def _commit(store: Store, welcome: Welcome, batches: list[list[bytes]], now_us: 
             store.compact(now_us=now_us, budget_s=60.0)
     while store.compact(now_us=now_us + 10**9, budget_s=60.0):
         pass
-
-
-def _frames(num_layers: int, num_frames: int) -> Iterator[Sketch]:
-    """Gradients of 65,536 elements a layer, log-normal, slowly moving; counts with their natural noise."""
-    rng = np.random.default_rng(9)
-    centre = rng.uniform(18.0, 28.0, num_layers)
-    exponents = np.arange(NUM_BINS)
-    for _ in range(num_frames):
-        centre = centre + rng.normal(0.0, 0.1, num_layers)
-        share_of_bin = np.exp(-0.5 * ((exponents - centre[:, None]) / 2.0) ** 2)
-        counts = rng.poisson(65_536 * share_of_bin / share_of_bin.sum(axis=1, keepdims=True))
-        zeros = rng.poisson(20.0, num_layers)
-        none = np.zeros(num_layers, np.int64)
-        yield Sketch(
-            n=counts.sum(axis=1) + zeros,
-            zeros=zeros,
-            nan=none,
-            pos_inf=none,
-            neg_inf=none,
-            sum=rng.normal(0.0, 1e-3, num_layers),
-            sumsq=np.abs(rng.normal(1e-4, 1e-5, num_layers)),
-            absmax=rng.lognormal(-5.0, 0.3, num_layers).astype(np.float32).astype(np.float64),
-            absmin_nonzero=rng.lognormal(-30.0, 0.3, num_layers).astype(np.float32).astype(np.float64),
-            lowest=-45,
-            counts=counts,
-        )
-
-
-def _used_bytes(path: Path) -> int:
-    """Of a database's pages that hold something."""
-    database = sqlite3.connect(path)
-    pages, free, size = (
-        database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-    )
-    database.close()
-    return int((pages - free) * size)
 
 
 BENCHES = [

@@ -18,10 +18,11 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 from halfscope.record.ring import to_points
+from halfscope.send.ship import FRAME_INTERVAL_S
 from halfscope.wire.codec import encode
 from halfscope.wire.messages import Declare, Event, Hello, Layer, Layers, Series, Slices, Start, StreamInfo
 
-from tests.bench.senders import FRAME_INTERVAL_S, Connection, Result, float32
+from tests.bench.senders import Connection, Result, float32
 from tests.helpers.sketches import Cell, sketches
 
 NUM_BUCKETS = 8

@@ -12,7 +12,7 @@ import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +28,12 @@ from halfscope_server.store.store import Store
 from tests.bench.report import Bench, Measurement, say
 
 NUM_POINTS = 1_000_000
+NUM_CHARTS = 20
 FRAME_ROWS = 4_000
 STREAM = "0123456789abcdef"
 STEP_US = 50_000
+
+Values = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 def _measure(quick: bool) -> Iterator[Measurement]:
@@ -55,6 +58,48 @@ def _measure(quick: bool) -> Iterator[Measurement]:
             floor.close()
     for name, taken in times.items():
         yield Measurement(name=name, value=statistics.median(taken) * 1e3, unit="ms")
+
+
+def _measure_page(quick: bool) -> Iterator[Measurement]:
+    num_points = 20_000 if quick else NUM_POINTS
+    with tempfile.TemporaryDirectory(prefix="halfscope-bench-") as folder:
+        say(f"server.page_20_charts_1m: storing {NUM_CHARTS} series of {num_points:,} points of float32 noise")
+        path = Path(folder) / "halfscope.db"
+        store = Store.open(f"sqlite:///{path}")
+        try:
+            empty = used_bytes(path)
+            noise = np.random.default_rng(3)
+            names = ["loss", *(f"noise/{at}" for at in range(1, NUM_CHARTS))]
+            run_id = store_many(
+                store, {name: noise.normal(2.0, 0.1, num_points).astype(np.float32).astype(float) for name in names}
+            )
+            stored = used_bytes(path) - empty
+            times = in_turns({"page": lambda: _page(store, run_id)}, rounds=3 if quick else 9)
+        finally:
+            store.close()
+    yield Measurement(name="server.page_20_charts_1m_ms", value=statistics.median(times["page"]) * 1e3, unit="ms")
+    yield Measurement(name="server.bytes_per_noisy_point", value=stored / num_points / NUM_CHARTS, unit="bytes")
+
+
+def _page(store: Store, run_id: str) -> None:
+    """A first view of a page of charts, one after the other, on one core."""
+    view = Views(store).get(run_id)
+    assert view is not None, "the run was stored a moment ago"
+    wanted = {panels.of_series(row.name) for row in view.series}
+    charts = [panel for panel in panels.for_run(view) if panel.id in wanted]
+    assert len(charts) == NUM_CHARTS, [panel.id for panel in charts]
+    for panel in charts:
+        assert len(orjson.dumps(panels.figure(view, panel, Window()), option=orjson.OPT_SERIALIZE_NUMPY)) > 1_000
+
+
+def used_bytes(path: Path) -> int:
+    """Of a database's pages that hold something."""
+    database = sqlite3.connect(path)
+    pages, free, size = (
+        database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    database.close()
+    return int((pages - free) * size)
 
 
 def in_turns(reads: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
@@ -84,7 +129,7 @@ def _points(store: Store, run_id: str, num_points: int) -> None:
     assert store.points(run_id, series.series_id).value.size == num_points
 
 
-def loss_values(num_points: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def loss_values(num_points: int) -> Values:
     """A falling loss with float32 noise and a spike of one step."""
     noise = np.random.default_rng(5).normal(0.0, 0.05, num_points)
     loss = (2.0 / np.sqrt(1.0 + np.arange(num_points) / 1e3) + 0.3 + noise).astype(np.float32).astype(np.float64)
@@ -92,22 +137,28 @@ def loss_values(num_points: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]
     return loss
 
 
-def store_series(store: Store, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str:
-    """Commits the series as an agent would send it, and compacts until nothing is left to do."""
+def store_series(store: Store, values: Values) -> str:
+    """Commits one series, the loss, as an agent would send it."""
+    return store_many(store, {"loss": values})
+
+
+def store_many(store: Store, series: Mapping[str, Values]) -> str:
+    """Commits series of one run as an agent would send them, and compacts until nothing is left to do."""
     run_id, now_us = new_run_id(), time.time_ns() // 1000
     welcome = store.grant(Hello(run_id, STREAM, StreamInfo(started_us=now_us)), now_us=now_us)
     assert isinstance(welcome, Welcome), "nobody deleted this run"
     frames = [
         [
             encode(Start(time_us=now_us, project="bench", name="long")),
-            encode(Declare([Series(0, "loss")])),
+            encode(Declare([Series(sid, name) for sid, name in enumerate(series)])),
         ]
     ]
-    for first in range(0, values.size, FRAME_ROWS):
-        steps = np.arange(first, min(first + FRAME_ROWS, values.size), dtype=np.int64)
-        column = Column(0, values[steps].astype("<f8").tobytes())
-        frames.append([encode(Points(steps.tobytes(), (now_us + steps * STEP_US).tobytes(), [column]))])
-    frames.append([encode(End("finished", int(values.size - 1), now_us + values.size * STEP_US))])
+    num_steps = max(values.size for values in series.values())
+    for first in range(0, num_steps, FRAME_ROWS):
+        steps = np.arange(first, min(first + FRAME_ROWS, num_steps), dtype=np.int64)
+        columns = [Column(sid, values[steps].astype("<f8").tobytes()) for sid, values in enumerate(series.values())]
+        frames.append([encode(Points(steps.tobytes(), (now_us + steps * STEP_US).tobytes(), columns))])
+    frames.append([encode(End("finished", num_steps - 1, now_us + num_steps * STEP_US))])
     digest, seq = welcome.digest, welcome.next
     for payloads in frames:
         for payload in payloads:
@@ -123,7 +174,7 @@ def store_series(store: Store, values: np.ndarray[tuple[int], np.dtype[np.float6
     return run_id
 
 
-def _sqlite_rows(path: Path, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> sqlite3.Connection:
+def _sqlite_rows(path: Path, values: Values) -> sqlite3.Connection:
     database = sqlite3.connect(path)
     database.execute(
         "CREATE TABLE point (series INTEGER, step INTEGER, value REAL, PRIMARY KEY (series, step)) WITHOUT ROWID"
@@ -142,5 +193,6 @@ BENCHES = [
     Bench(
         names=["server.series_1m_ms", "server.series_1m.points_ms", "server.series_1m.floor_sqlite_rows_ms"],
         run=_measure,
-    )
+    ),
+    Bench(names=["server.page_20_charts_1m_ms", "server.bytes_per_noisy_point"], run=_measure_page),
 ]

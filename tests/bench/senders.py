@@ -18,17 +18,15 @@ from dataclasses import asdict, dataclass
 
 from halfscope.config import new_run_id
 from halfscope.record.ring import to_points
+from halfscope.send.outbox import BACKLOG_BATCH_BYTES
+from halfscope.send.ship import FRAME_INTERVAL_S
 from halfscope.wire.agent_session import Acked, AgentSession, Key, Welcomed
 from halfscope.wire.codec import MAX_FRAME_BYTES, decode_server_frame, encode
 from halfscope.wire.messages import PROTOCOL, Declare, End, Hello, Series, Start, StreamInfo
 from websockets.asyncio.client import ClientConnection, connect
 
-BACKLOG_FRAME_BYTES = 256 * 1024
-"""Where the sender cuts a frame when it is behind."""
 RECORD_ROWS = 400
 """Rows of one record under full load: a fast loop's 50 ms."""
-FRAME_INTERVAL_S = 0.2
-"""How often the sender cuts a frame when it is not behind."""
 JOURNAL_INTERVAL_S = 0.05
 ACK_WAIT_S = 60.0
 
@@ -189,7 +187,7 @@ class Agent(Connection):
         size = 0
         for first in range(0, self.plan.steps, RECORD_ROWS):
             record = self._record(first, min(RECORD_ROWS, self.plan.steps - first))
-            if frames[-1] and size + len(record) > BACKLOG_FRAME_BYTES:
+            if frames[-1] and size + len(record) > BACKLOG_BATCH_BYTES:
                 frames.append([])
                 size = 0
             frames[-1].append(record)
@@ -197,7 +195,7 @@ class Agent(Connection):
         return frames
 
     def _paced_frames(self) -> list[list[bytes]]:
-        """Frames as the sender cuts them when it is not behind: every 200 ms what the journal wrote every 50 ms."""
+        """Frames as the sender cuts them when it is not behind: every 500 ms what the journal wrote every 50 ms."""
         frames: list[list[bytes]] = []
         records_per_frame = round(FRAME_INTERVAL_S / JOURNAL_INTERVAL_S)
         step, num_writes = 0, 0

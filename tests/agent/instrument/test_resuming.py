@@ -13,7 +13,7 @@ import halfscope
 import pytest
 import torch
 from halfscope.instrument import entry, ranks
-from halfscope.record.layout import find_streams
+from halfscope.record.layout import StreamPlace, find_streams
 from halfscope.record.reader import JournalReader, read_info
 from halfscope_server.query import Views, events_page
 from halfscope_server.query.lines import read_line
@@ -141,15 +141,15 @@ def test_a_training_resumed_elsewhere_is_a_later_attempt_in_whatever_order_its_p
 ) -> None:
     """Three starts on two machines that know nothing of each other, all offline: every order of their journals gives the
     newest steps as the line, the older ones as ghosts, and an event of each restart."""
-    parts = []
+    parts: list[StreamPlace] = []
     for now_s, machine, first, num_steps in ((2e9, "a", 0, 12), (2e9 + 60, "b", 10, 6), (2e9 + 120, "a", 8, 5)):
         monkeypatch.setattr(entry, "time", SimpleNamespace(time=lambda now_s=now_s: now_s, time_ns=time.time_ns))
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         directory = tmp_path / machine
         known = set(find_streams(directory))
-        run_id = {"resume": parts[0].run_id} if parts else {}
-        run = watching(model, optimizer, None, start_step=first, directory=directory, **run_id)
+        resume = parts[0].run_id if parts else None
+        run = watching(model, optimizer, None, start_step=first, directory=directory, resume=resume)
         for step in range(first, first + num_steps):
             model(torch.ones(2, 4)).square().mean().backward()
             optimizer.step()

@@ -1,0 +1,208 @@
+"""From a step to the screen: eight trainings of 500 layers with sketches every other second, and twenty viewers.
+
+The server is a real `halfscope serve` on SQLite; the trainings are those of `tests.bench.watched_senders`, in a process
+of their own. One viewer is Chromium with a run's page; a step is seen in the first frame painted after the loss chart
+was drawn with it, or with a later one. The others take the same messages over a websocket and draw nothing: twenty
+browsers would measure themselves. All is on one machine with one clock.
+Invariant: every step counts that was complete while all were watching, also one that was passed over by a newer one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from halfscope.config import new_run_id
+from playwright.sync_api import Page, sync_playwright
+from websockets.asyncio.client import connect
+
+from tests.bench.ingest import quantile
+from tests.bench.report import Bench, Measurement, say
+from tests.bench.server_process import Server, serving
+from tests.bench.watched_senders import WatchedPlan
+
+PANELS = ("loss", "norm", "step-time", "layers-heatmap")
+STEPS_PER_S = 10.0
+CHROMIUM = "/usr/bin/chromium"
+WARM_S = 5.0
+"""Of a training, before its steps count."""
+_LAST_STEP = re.compile(r'"last_step":(\d+)')
+WATCH_CHART = """() => {
+  window.seen = [];
+  let newest = -1;
+  const look = () => {
+    const plot = document.querySelector('#panel-loss .js-plotly-plot');
+    const ends = (plot?._fullData ?? []).map((line) => (line.x?.length ? Number(line.x[line.x.length - 1]) : -1));
+    const step = Math.max(-1, ...ends);
+    if (step > newest) {
+      newest = step;
+      requestAnimationFrame(() => requestAnimationFrame(() => window.seen.push([Date.now(), step])));
+    }
+    requestAnimationFrame(look);
+  };
+  look();
+}"""
+
+Seen = list[tuple[float, int]]
+"""Time in milliseconds since the epoch, newest step seen then; ascending."""
+
+
+def _measure(quick: bool) -> Iterator[Measurement]:
+    num_runs, num_layers, num_viewers, seconds = (2, 50, 3, 8.0) if quick else (8, 500, 20, 40.0)
+    say(
+        f"server.step_to_pixel: {num_runs} trainings of {num_layers} layers and {num_viewers} viewers for {seconds:g} s"
+    )
+    with serving() as server:
+        plan = WatchedPlan(
+            url=server.url,
+            token=server.token,
+            runs=[new_run_id() for _ in range(num_runs)],
+            series=20,
+            layers=num_layers,
+            steps_per_s=STEPS_PER_S,
+            sketch_s=2.0,
+            seconds=seconds,
+        )
+        chosen = [plan.runs[at % num_runs] for at in range(num_viewers)]
+        with _trainings(plan) as process, _page(server) as page, _Viewers(server, chosen[1:]) as viewers:
+            began_us = _train(process, page, f"{server.url}/runs/{chosen[0]}")
+            drawn = page.evaluate("() => window.seen")
+    began = dict(zip(plan.runs, began_us, strict=True))
+    shown = _waits_ms([(began[chosen[0]], [(at, step) for at, step in drawn])], plan)
+    told = _waits_ms([(began[run], seen) for run, seen in zip(chosen[1:], viewers.seen, strict=True)], plan)
+    yield Measurement(name="server.step_to_pixel_p50_ms", value=quantile(shown, 0.50), unit="ms")
+    yield Measurement(name="server.step_to_pixel_p95_ms", value=quantile(shown, 0.95), unit="ms")
+    yield Measurement(name="server.step_to_viewer_p95_ms", value=quantile(told, 0.95), unit="ms")
+
+
+def _waits_ms(watched: Sequence[tuple[int, Seen]], plan: WatchedPlan) -> list[float]:
+    """How long each step took until it was seen, ascending; of those behind the first seconds and before the last one
+    that was seen by whoever looked."""
+    waits: list[float] = []
+    for began_us, seen in watched:
+        if not seen:
+            raise RuntimeError("a viewer saw no step at all")
+        newest, at = seen[-1][1], 0
+        for step in range(int(WARM_S * plan.steps_per_s), newest + 1):
+            while seen[at][1] < step:
+                at += 1
+            waits.append(seen[at][0] - began_us / 1e3 - (step + 1) / plan.steps_per_s * 1e3)
+    return sorted(waits)
+
+
+@contextmanager
+def _trainings(plan: WatchedPlan) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.watched_senders", json.dumps(asdict(plan))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "ready":
+            raise RuntimeError(f"the trainings ended with code {process.wait()} before they were ready")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _train(process: subprocess.Popen[str], page: Page, url: str) -> list[int]:
+    """Lets them train, and the browser look; gives when each began."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    page.goto(url)
+    page.wait_for_selector("#panel-loss .js-plotly-plot .main-svg")
+    page.evaluate(WATCH_CHART)
+    while process.poll() is None:
+        page.wait_for_timeout(200)  # where playwright's events are handled
+    if process.returncode != 0:
+        raise RuntimeError(f"the trainings ended with code {process.returncode}")
+    page.wait_for_timeout(2_000)
+    began: list[int] = json.loads(process.stdout.read())["began_us"]
+    return began
+
+
+@contextmanager
+def _page(server: Server) -> Iterator[Page]:
+    """A page of a browser that is signed in."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        try:
+            page = browser.new_page(viewport={"width": 1440, "height": 900})
+            code = _post(server, "/api/v1/session/links")["code"]
+            answer = page.request.post(f"{server.url}/api/v1/session", data={"code": code})
+            assert answer.ok, answer.status_text
+            yield page
+        finally:
+            browser.close()
+
+
+def _post(server: Server, path: str) -> Any:
+    headers = {"Authorization": f"Bearer {server.token}"}
+    request = urllib.request.Request(server.url + path, data=b"", headers=headers, method="POST")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+class _Viewers:
+    """Viewers that take what the server sends, in a thread of their own."""
+
+    def __init__(self, server: Server, runs: Sequence[str]) -> None:
+        self._server, self._runs = server, runs
+        self.seen: list[Seen] = [[] for _ in runs]
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._all(),), daemon=True)
+        self._over = asyncio.Event()
+
+    def __enter__(self) -> _Viewers:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(30.0)
+        self._loop.close()
+
+    async def _all(self) -> None:
+        looking = [asyncio.create_task(self._look(run, seen)) for run, seen in zip(self._runs, self.seen, strict=True)]
+        await self._over.wait()
+        for task in looking:
+            task.cancel()
+        for result in await asyncio.gather(*looking, return_exceptions=True):
+            if not isinstance(result, asyncio.CancelledError):
+                raise RuntimeError(f"a viewer was left alone: {result!r}")
+
+    async def _look(self, run: str, seen: Seen) -> None:
+        headers = {"Authorization": f"Bearer {self._server.token}"}
+        url = self._server.url.replace("http", "ws", 1) + "/api/v1/live"
+        async with connect(url, additional_headers=headers, max_size=None, proxy=None) as socket:
+            await socket.send(json.dumps({"type": "watch_run", "run": run, "panels": PANELS}))
+            step = -1
+            async for message in socket:
+                text = str(message)
+                if text.startswith('{"type":"run"'):
+                    step = max([step, *map(int, _LAST_STEP.findall(text)[:1])])
+                elif text.startswith('{"type":"panels"') and (not seen or step > seen[-1][1]):
+                    seen.append((time.time() * 1e3, step))
+
+
+BENCHES = [
+    Bench(
+        names=["server.step_to_pixel_p50_ms", "server.step_to_pixel_p95_ms", "server.step_to_viewer_p95_ms"],
+        run=_measure,
+    )
+]
