@@ -139,8 +139,8 @@ def test_a_rank_goes_on_behind_its_own_attempts(watching: Any, net: Net, monkeyp
 def test_a_training_resumed_elsewhere_is_a_later_attempt_in_whatever_order_its_parts_arrive(
     watching: Any, net: Net, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three starts on two machines that know nothing of each other, all offline: every order of their journals gives the
-    newest steps as the line, the older ones as ghosts, and an event of each restart."""
+    """Three starts on two machines that know nothing of each other, all offline: every order of their journals gives
+    the newest steps as the line, the older ones as ghosts, and an event of each restart."""
     parts: list[StreamPlace] = []
     for now_s, machine, first, num_steps in ((2e9, "a", 0, 12), (2e9 + 60, "b", 10, 6), (2e9 + 120, "a", 8, 5)):
         monkeypatch.setattr(entry, "time", SimpleNamespace(time=lambda now_s=now_s: now_s, time_ns=time.time_ns))
