@@ -237,10 +237,11 @@ def _speed_and_run() -> Iterable[Preset]:
         clear=0.9,
         comparison="<",
         severity="info",
-        hold=Span(steps=200),
+        hold=Span(seconds=300),
         message="throughput is at {value} of its usual since step {first_step}",
-        reason="20% under the run's own median is more than noise: a wrong set-up of DDP was reported to cost 23%. On"
-        " a machine shared with others it tells of them as well. Name a baseline run to compare with that instead.",
+        reason="20% under the run's own median is more than noise: a wrong set-up of DDP was reported to cost 23%. For"
+        " five minutes, so that what else a machine does now and then says nothing; others who stay there do cost the"
+        " run that much. Name a baseline run to compare with that instead.",
     )
     yield _preset(
         RUN,

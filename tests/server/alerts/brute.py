@@ -11,6 +11,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 from halfscope_server.alerts.rule import Rule, Span
 
 from tests.helpers.records import REDUCTIONS, Records
@@ -38,7 +39,7 @@ class Episode:
     resolution: str = ""
 
 
-def episodes(streams: list[Records], rule: Rule) -> list[Episode]:
+def episodes(streams: list[Records], rule: Rule, baseline: float | None = None) -> list[Episode]:
     """All that fired, oldest first."""
     found: list[Episode] = []
     keys = {key for records in streams for row in records.rows for key in row.values}
@@ -52,20 +53,20 @@ def episodes(streams: list[Records], rule: Rule) -> list[Episode]:
         else:
             groups = [[label] for label in sorted({label for name, label in keys if name == rule.metric}) or [()]]
         for several in groups:
-            found += _of_group(own, streams, rule, several)
+            found += _of_group(own, streams, rule, several, baseline)
     return sorted((e for e in found if e.fired is not None), key=lambda e: (e.attempt, e.first))
 
 
-def _of_group(streams: list[Records], every: list[Records], rule: Rule, names: list[Any]) -> list[Episode]:
+def _of_group(streams: list[Records], every: list[Records], rule: Rule, names: list[Any], base: Any) -> list[Episode]:
     """Of one series by its labels, or of the worst of some layers in each step."""
     found: list[Episode] = []
     current, cleared = None, None
-    past: list[float] = []
+    past: list[list[float]] = []
     farther = max if rule.comparison in (">", ">=") else min
     for attempt in sorted({records.attempt for records in every}):
         own = [r for r in streams if r.attempt == attempt]
         several = [(_layer if rule.metric == HEADROOM else _samples)(own, rule.metric, name) for name in names]
-        for step in zip(*(_compared(samples, rule, past) for samples in several), strict=True):
+        for step in zip(*(_compared(samples, rule, past, base) for samples in several), strict=True):
             known = [compared for _, compared in step if compared is not None]
             if not known:
                 continue
@@ -90,7 +91,7 @@ def _of_group(streams: list[Records], every: list[Records], rule: Rule, names: l
             if _lasted(began, sample, rule.hold):
                 current.fired, current.value = sample.step, compared
                 found.append(current)
-        past += [s.value for samples in several for s in samples if math.isfinite(s.value)]
+        past.append([s.value for samples in several for s in samples if math.isfinite(s.value)])
         there = own or [r for r in every if r.attempt == attempt]
         if all(records.ended in ENDED for records in there):
             if current is not None:
@@ -107,9 +108,8 @@ def _samples(streams: list[Records], metric: str, label: Any) -> list[Sample]:
             value = _flag(row, metric) if metric.startswith("nonfinite") else row.values.get((metric, label))
             if value is not None:
                 by_step.setdefault(row.step, []).append((row.time_us, value))
-    usual = "max" if metric.startswith("nonfinite") else "last"
     by_name: dict[str, Any] = {"mean": statistics.fmean, "sum": sum, "max": max, "min": min, "last": lambda v: v[-1]}
-    reduce = by_name[REDUCTIONS.get(metric, usual)]
+    reduce = by_name[REDUCTIONS.get(metric, "max" if metric.startswith("nonfinite") else "last")]
     found, newest = [], 0
     for step, values in sorted(by_step.items()):
         plain = [value for _, value in values]
@@ -148,11 +148,10 @@ def _layer(streams: list[Records], _: str, name: str) -> list[Sample]:
     return found
 
 
-def _compared(samples: list[Sample], rule: Rule, past: list[float]) -> Any:
+def _compared(samples: list[Sample], rule: Rule, past: list[list[float]], base: float | None) -> Any:
     length = rule.window.seconds * 1e6 if rule.window.seconds else rule.window.steps or 1
     above, by_time = rule.comparison in (">", ">="), bool(rule.window.seconds)
-    is_full = rule.aggregation in ("last", "below_best", "above_best")
-    is_full |= (rule.aggregation == "max" and above) or (rule.aggregation == "min" and not above)
+    is_full = rule.aggregation in ("last", "below_best", "above_best", "max" if above else "min")
     is_full |= rule.aggregation in ("sum", "rate") and above and rule.metric.startswith("nonfinite")
     finite: list[tuple[float, Sample]] = []
     found: float | None = None
@@ -162,13 +161,17 @@ def _compared(samples: list[Sample], rule: Rule, past: list[float]) -> Any:
         if not math.isfinite(sample.value):
             yield sample, None
             continue
-        stride = max(1, int(length) // 20)
-        is_due = not finite or finite[-1][0] // stride != key // stride
+        is_due = not finite or finite[-1][0] // max(1, length // 20) != key // max(1, length // 20)
         finite.append((key, sample))
         window = [s.value for at, s in finite if at > key - length]
-        if rule.aggregation != "quantile" or is_due:
-            found = _aggregate(rule, window, past + [s.value for _, s in finite], length / 1e6 if by_time else length)
-        yield sample, found if is_full else None
+        starts = [*past, [s.value for _, s in finite]]
+        if rule.aggregation not in ("quantile", "ratio") or is_due:
+            everything = [value for start in starts for value in start]
+            found = _aggregate(rule, window, everything, length / 1e6 if by_time else length)
+        warm = [value for start in starts for value in start[20:]]  # fewer than are thinned out
+        usual = base or (statistics.median(warm) if len(warm) >= 100 and len(starts[-1]) > 20 else 0.0)
+        told = found if rule.aggregation != "ratio" else found / usual if found is not None and usual > 0 else None
+        yield sample, told if is_full else None
 
 
 def _aggregate(rule: Rule, window: list[float], everything: list[float], length: float) -> float | None:
@@ -178,13 +181,10 @@ def _aggregate(rule: Rule, window: list[float], everything: list[float], length:
         case "below_best" | "above_best":
             return abs(best - window[-1]) / abs(best) if abs(best) >= 1e-12 else None
         case "zscore":
-            spread = statistics.pstdev(earlier) if len(earlier) >= 100 else 0.0
+            spread = float(np.std(earlier)) if len(earlier) >= 100 else 0.0
             return (sum(window) / len(window) - statistics.fmean(earlier)) / spread if spread else None
-        case "quantile":
-            ordered = sorted(window)
-            place = (0.5 if rule.argument is None else rule.argument) * (len(ordered) - 1)
-            low, high = ordered[int(place)], ordered[min(int(place) + 1, len(ordered) - 1)]
-            return low + (high - low) * (place - int(place))
+        case "quantile" | "ratio":
+            return float(np.quantile(window, 0.5 if rule.argument is None else rule.argument))
     simple = {"last": window[-1], "mean": sum(window) / len(window), "max": max(window), "min": min(window)}
     simple |= {"sum": sum(window), "rate": sum(window) / length, "change": window[-1] - window[0]}
     return simple[rule.aggregation]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from halfscope_server.alerts.aggregations import aggregations
-from halfscope_server.alerts.aggregations.base import Aggregator, Shape
+from halfscope_server.alerts.aggregations.base import MAX_CELLS, Aggregator, Shape
+from halfscope_server.alerts.aggregations.usual import MAX_KEPT, Usual
 from halfscope_server.alerts.packing import pack, unpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,6 +59,69 @@ def test_a_ratio_is_to_the_runs_own_median_or_to_a_baseline() -> None:
     assert found[119:123] == [1.0, 0.75, 0.5, 0.5]
     with_baseline = make(Shape(window=2, by_time=False, reference=20.0))
     assert _fed(with_baseline, [0, 1], [10.0, 30.0]) == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("period", [7, 64, 100, 1024])
+def test_the_usual_value_is_not_that_of_what_happens_now_and_then(period: int) -> None:
+    """A fortieth of the steps or fewer are ten times as slow, at multiples of powers of two as well: neither are they
+    what is usual, nor are they a deviation. The median of a part of all values is near that of all."""
+    rng = np.random.default_rng(period)
+    pace = rng.normal(100.0, 5.0, 200_000)
+    pace[::period] = 10.0
+    usual = Usual()
+    medians = np.concatenate([usual.feed(part) for part in np.array_split(pace, 37)])
+    assert len(usual.state()["kept"]) < MAX_KEPT
+    for end in (300, 1_000, 20_000, 200_000):
+        below = float((pace[:end] < medians[end - 1]).mean())
+        assert 0.5 - 4 * 0.5 / math.sqrt(MAX_KEPT / 2) < below < 0.5 + 4 * 0.5 / math.sqrt(MAX_KEPT / 2)
+    ratio = aggregations()["ratio"].make(Shape(window=200, by_time=False))
+    found = ratio.feed(np.arange(20_000), pace[:20_000, None])[1_000:, 0]
+    assert 0.95 < found.min() < found.max() < 1.05
+
+
+LONG = {
+    "steps": (Shape(window=60_000, by_time=False), 1),
+    "seconds": (Shape(window=60_000_000, by_time=True), 1_000),
+    "a clock that stands still": (Shape(window=1_000, by_time=True), 0),
+}
+GATHERED: dict[str, Callable[[np.ndarray[Any, Any]], Any]] = {
+    "mean": np.mean, "sum": np.sum, "max": np.max, "min": np.min, "quantile": np.median,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(aggregations()))
+@pytest.mark.parametrize("case", LONG)
+def test_what_is_kept_of_a_long_window_is_bounded_and_still_right(name: str, case: str) -> None:
+    """Of many steps, a minute at a thousand a second, a clock that was set back: less is kept than lies in the window,
+    for any cut; and what is said of it is nearly what gathering it says."""
+    shape, pace = LONG[case]
+    rng = np.random.default_rng(11)
+    keys = np.arange(150_000, dtype=np.int64) * pace + 12_345
+    values = rng.normal(3.0, 1.0, keys.size) + np.arange(keys.size) / keys.size
+    make = aggregations()[name].make
+    aggregator, parts = make(shape), []
+    for part in np.array_split(np.arange(keys.size), 5):
+        parts.append(aggregator.feed(keys[part], values[part, None])[:, 0])
+        state = aggregator.state()
+        assert _size(state) < 11 * MAX_CELLS
+        aggregator = make(shape)
+        aggregator.load(unpack(pack(state)) or {})
+    found = np.concatenate(parts)
+    assert np.array_equal(found, make(shape).feed(keys, values[:, None])[:, 0], equal_nan=True)
+    for at in (30_000, 90_001, 149_999) if pace else ():
+        inside = values[max(0, at - 59_999) : at + 1]
+        if name == "change":
+            assert np.abs(inside[:12] - (values[at] - found[at])).min() < 1e-12
+        if name in GATHERED:
+            near = 0.05 if name == "quantile" else 1e-9
+            assert found[at] == pytest.approx(GATHERED[name](inside), rel=3e-4, abs=near)
+
+
+def _size(state: Any) -> int:
+    """Numbers in it."""
+    if isinstance(state, dict):
+        return sum(map(_size, state.values()))
+    return int(np.size(state)) if isinstance(state, (np.ndarray, list)) else 1
 
 
 def test_a_deviation_is_measured_in_what_was_before() -> None:

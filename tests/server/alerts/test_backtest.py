@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halfscope_server.alerts.backtest import MAX_COUNTED, backtest
+from halfscope_server.alerts.backtest import MAX_COUNTED, backtest, baseline_of
 from halfscope_server.alerts.evaluator import RunEvaluator
 from halfscope_server.alerts.rule import Rule, Scope, Span
 from halfscope_server.query.view import Views
@@ -23,6 +23,11 @@ RULES = [
          threshold=0.01),
     Rule(id="lost", name="l", metric="lost_data", threshold=0, keep_firing=Span(steps=3)),
     Rule(id="rank", name="r", metric="loss", threshold=0.8, group_by=["rank"]),
+    Rule(id="best", name="b", metric="loss", aggregation="below_best", threshold=1.6),
+    Rule(id="score", name="z", metric="loss", aggregation="zscore", window=Span(seconds=0.5), threshold=0.2),
+    Rule(id="ratio", name="q", metric="val", aggregation="ratio", window=Span(steps=30), threshold=1.1),
+    Rule(id="other", name="o", metric="val", aggregation="ratio", window=Span(steps=30), threshold=0.6,
+         baseline="one"),
 ]  # fmt: skip
 
 
@@ -32,6 +37,7 @@ def _run(write_run: Callable[..., RunWriter], **options: Any) -> RunWriter:
     steps = np.arange(600)
     run.points("opt.steps", steps, steps.astype(float))
     run.points("loss", steps, np.where(rng.random(600) < 0.01, np.nan, rng.normal(0.0, 0.5, 600)))
+    run.points("val", steps[::2], rng.lognormal(0.0, 0.4, 300) * options.get("attempt", 0.5))
     for step in rng.integers(0, 600, 12).tolist():
         run.skip(step, str(rng.choice(["single", "probe", "settling"])))
     run.lost()
@@ -43,22 +49,29 @@ def _told(episode: Any) -> tuple[Any, ...]:
     return episode.fired_step, episode.first_step, episode.resolved_step, episode.rank, episode.value
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.id))
-def test_it_finds_what_live_evaluation_finds(lite: Store, write_run: Callable[..., RunWriter], rule: Rule) -> None:
-    """The same episodes at the same steps, of one rank and of two."""
-    for run_id, num_ranks in (("one", 1), ("two", 2)):
-        for rank in range(num_ranks):
-            _run(write_run, run_id=run_id, rank=rank, world_size=num_ranks)
-        row = lite.get_run(run_id)
-        assert row is not None
-        evaluator = RunEvaluator(row, [(Version(rule.id), rule)])
-        found = lite.alerts.updates_since(run_id, {}, evaluator.inputs())
-        told = {e.episode_id: e for e in evaluator.feed([update for update, _ in found.steps])}
-        told |= {e.episode_id: e for e in evaluator.progress()}
-        live = [_told(e) for e in told.values() if e.fired_step is not None]
-        (shown,) = backtest(lite, Views(lite), rule, [run_id]).runs
-        assert sorted(map(_told, shown.episodes), key=str) == sorted(live, key=str)
-        assert shown.num_episodes == len(live) > 0
+def test_it_finds_what_live_evaluation_finds(lite: Store, write_run: Callable[..., RunWriter]) -> None:
+    """The same episodes at the same steps, of one rank and of two, and of a run that was begun anew."""
+    _run(write_run, run_id="one")
+    for rank in range(2):
+        _run(write_run, run_id="two", rank=rank, world_size=2)
+    for attempt in range(2):
+        _run(write_run, run_id="anew", attempt=attempt)
+    views = Views(lite)
+    for rule in RULES:
+        total = 0
+        for run_id in ("one", "two", "anew"):
+            row = lite.get_run(run_id)
+            assert row is not None
+            evaluator = RunEvaluator(row, [(Version(rule.id), rule)], baseline=baseline_of(views))
+            found = lite.alerts.updates_since(run_id, {}, evaluator.inputs())
+            told = {e.episode_id: e for e in evaluator.feed([update for update, _ in found.steps])}
+            told |= {e.episode_id: e for e in evaluator.progress()}
+            live = [_told(e) for e in told.values() if e.fired_step is not None]
+            (shown,) = backtest(lite, views, rule, [run_id]).runs
+            assert sorted(map(_told, shown.episodes), key=str) == sorted(live, key=str), (rule.id, run_id)
+            assert shown.num_episodes == len(live)
+            total += len(live)
+        assert total > 1, rule.id
 
 
 @pytest.mark.parametrize(

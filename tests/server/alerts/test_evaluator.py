@@ -21,7 +21,7 @@ from tests.helpers.records import Records, Row, Version, cut, evaluate, run_row,
 from tests.server.alerts import brute
 
 AGGREGATIONS = (
-    "last", "mean", "max", "min", "sum", "rate", "quantile", "change", "below_best", "above_best", "zscore",
+    "last", "mean", "max", "min", "sum", "rate", "quantile", "change", "below_best", "above_best", "zscore", "ratio",
 )  # fmt: skip
 LAYER_AGGREGATIONS = tuple(kind.id for kind in aggregations().values() if kind.for_layers)
 LAYERS = ("a.weight", "b.weight", "c.bias")
@@ -183,6 +183,40 @@ def test_rules_of_layers_agree_with_a_plain_reading(records: list[Records], rule
     _same(_told(found), _expected(brute.episodes(records, rule)))
     rng = random.Random(seed)
     assert evaluate(cut(records, rng), [rule], restart=rng) == found
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "comparison", "threshold", "baseline"),
+    [
+        ("zscore", ">", 1.1, None),
+        ("zscore", "<", -0.8, None),
+        ("ratio", "<", 0.8, None),
+        ("ratio", ">", 1.5, 1.6),
+        ("below_best", ">", 0.5, None),
+        ("above_best", ">", 9.0, None),
+    ],
+)
+def test_what_looks_back_over_a_long_run_agrees_with_a_plain_reading(
+    aggregation: str, comparison: Any, threshold: float, baseline: float | None
+) -> None:
+    """Of three starts with holes, jumps of the clock and numbers that are none; cut and restarted anywhere."""
+    rng, draw = np.random.default_rng(5), random.Random(5)
+    records = []
+    for attempt, (first, length) in enumerate([(0, 260), (200, 30), (180, 300)]):
+        rows = [row for row in _rows(rng, first, length, attempt) if rng.random() < 0.9]
+        for row in rows:
+            row.values["loss", ()] += 2.0
+            row.time_us += 5_000_000 * (row.step > first + 150)
+        records.append(Records(rows, attempt=attempt))
+    for window in (Span(steps=1), Span(steps=30), Span(seconds=0.9)):
+        rule = Rule(
+            id="r", name="r", metric="loss", aggregation=aggregation, window=window, comparison=comparison,
+            threshold=threshold, hold=Span(steps=2), baseline="" if baseline is None else "other",
+        )  # fmt: skip
+        found = evaluate(whole(records), [rule], baseline=baseline)
+        _same(_told(found), _expected(brute.episodes(records, rule, baseline)))
+        assert evaluate(cut(records, draw), [rule], restart=draw, baseline=baseline) == found
+        assert found or window != Span(steps=1)
 
 
 def test_layers_are_those_of_the_lowest_rank_whichever_comes_first() -> None:

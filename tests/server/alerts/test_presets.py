@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from halfscope_server.alerts.presets import find, presets
 from halfscope_server.alerts.validation import check
@@ -127,20 +128,71 @@ def test_a_collapse_is_four_doublings_within_200_steps() -> None:
     assert _fired(rows, "scale-collapsing") == [("scale-collapsing", 650, 650, 800)]
 
 
-def test_a_vanished_gradient_a_lost_best_and_a_slower_run() -> None:
+def test_a_vanished_gradient_and_a_lost_best() -> None:
     """Each after the stretch that its rule asks for, counted from where it began."""
     rows = _steps(2000)
     for row in rows:
         late = row.step >= 1000
-        row.values |= values({"grad.norm": 1e-9 if late else 1.0, "throughput.samples_per_s": 70.0 if late else 100.0})
+        row.values |= values({"grad.norm": 1e-9 if late else 1.0})
         if row.step % 50 == 0:
             row.values |= values({"val/accuracy": 0.8 if late else 0.9 + row.step / 1e5})
     found = {rule: (first, fired) for rule, first, fired, _ in _fired(rows)}
     assert found == {
         "grad-norm-vanished": (1099, 1099),
         "metric-below-best": (1000, 1200),
-        "throughput-drop": (1133, 1333),
     }
+
+
+def _paced(paces: list[float], num_samples: float = 64.0) -> list[Row]:
+    """Steps of so many seconds each."""
+    rows, now_s = [], 0.0
+    for step, pace in enumerate(paces):
+        now_s += pace
+        rows.append(Row(step, int(now_s * 1e6), values({"throughput.samples_per_s": num_samples / pace})))
+    return rows
+
+
+@pytest.mark.parametrize("usual", [0.3, 20.0])
+def test_a_run_that_stays_slower_is_told_after_five_minutes(usual: float) -> None:
+    """Of a pace that falls by a quarter, whatever it was: from where half of the window's steps are slow, and for five
+    minutes; by a tenth, or for four minutes, is nothing."""
+    lasting = int(300 / usual) + 300
+    begins = 2 * lasting  # what the slow steps are half of is slow as usual
+    slow = [usual] * begins + [usual / 0.75] * lasting
+    ((_, first, fired, resolved),) = _fired(_paced(slow), "throughput-drop")
+    assert begins + 95 <= first <= begins + 115
+    assert fired is not None
+    assert 300 <= (fired - first) * usual / 0.75 < 300 + 2 * usual
+    assert resolved is None
+    assert _fired(_paced([usual] * begins + [usual / 0.9] * lasting), "throughput-drop") == []
+    short = [usual] * begins + [usual / 0.5] * int(240 / (usual / 0.5)) + [usual] * lasting
+    assert _fired(_paced(short), "throughput-drop") == []
+
+
+@pytest.mark.parametrize("course", ["shared", "lengths", "evaluated", "saved", "cold", "restarted"])
+def test_a_pace_that_varies_as_healthy_ones_do_is_no_drop(course: str) -> None:
+    """Another job for a minute now and then, batches of two lengths, long evaluations and checkpoints at powers of two
+    with slow steps behind them, a slow first thousand, a start on a cold machine."""
+    rng = np.random.default_rng(8)
+    pace = 0.1 * rng.lognormal(0.0, 0.1, 6_000)
+    at = np.arange(pace.size)
+    if course == "shared":
+        pace[at % 2_000 > 1_600] *= 1.8
+    elif course == "lengths":
+        pace[rng.random(pace.size) < 0.42] *= 4
+    elif course == "evaluated":
+        pace[(at % 512 == 0) & (at > 0)] = 600.0
+        pace[at % 512 < 60] *= 2
+    elif course == "saved":
+        pace[at % 64 == 0] = 5.0
+    elif course == "cold":
+        pace[:1_000] *= 3
+    rows = _paced(pace.tolist())
+    if course == "restarted":
+        again = _paced(np.concatenate((pace[:15] * 30, pace)).tolist())
+        records = [Records(rows, ended="killed"), Records(again, attempt=1)]
+        assert evaluate(whole(records), [preset for preset in RULES if preset.id == "throughput-drop"]) == []
+    assert _fired(rows, "throughput-drop") == []
 
 
 def test_an_oscillating_loss_is_told_from_a_noisy_one() -> None:

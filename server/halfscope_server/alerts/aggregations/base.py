@@ -78,8 +78,9 @@ class Aggregation:
     """On which side of the threshold a window that is not full yet can be judged: where nothing that is still to come
     could take the alarm back."""
     reach: Callable[[Shape, float, float], tuple[float, float]] | None = None
-    """Between which numbers its own lie, given the smallest and the largest value of the window; None: that says
-    nothing."""
+    """Between which numbers its own lie, given the smallest and the largest value of the window: samples that cannot
+    take it over any threshold are put off and worked out together. None: what it says depends on the past as well, so
+    each sample is worked out as it comes, which is constant work too."""
     unit: Literal["same", "share", "", "per"] = "same"
     """Of the result: that of the metric, a share, a plain number, or the metric's per step or second."""
     takes_baseline: bool = False
@@ -88,6 +89,18 @@ class Aggregation:
 def full_from(shape: Shape, first_key: int) -> int:
     """The first key at which a window that began at `first_key` is full."""
     return first_key + shape.window - (0 if shape.by_time else 1)
+
+
+MAX_CELLS = 10_000
+"""Into which a window is cut at most: what it keeps is some hundred kilobytes, however long it is and however fast the
+training, and it is right to a ten-thousandth of its length."""
+
+
+def cell_width(shape: Shape) -> int | None:
+    """In the unit of the keys; None: every sample has a cell of its own."""
+    if shape.window <= MAX_CELLS and not shape.by_time:
+        return None
+    return max(1, shape.window // MAX_CELLS)
 
 
 ROUNDING = 1e-8

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from halfscope_server.alerts.aggregations.base import Aggregation, Floats, Ints, Shape
+from halfscope_server.alerts.aggregations.base import Aggregation, Floats, Ints, Shape, cell_width
 from halfscope_server.alerts.aggregations.window import Tail
 
 
@@ -15,11 +15,11 @@ class Change:
     """Newest less oldest finite value of the window. Of one group."""
 
     def __init__(self, shape: Shape) -> None:
-        self._window = shape.window
+        self._window, self._width = shape.window, cell_width(shape)
         self.restart()
 
     def restart(self) -> None:
-        self._tail = Tail()
+        self._tail = Tail(width=self._width)
 
     def feed(self, key_N: Ints, value_NG: Floats) -> Floats:
         result = np.full(value_NG.shape, np.nan)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfscope_server.alerts.aggregations.base import Floats, Ints, Shape
+from halfscope_server.alerts.aggregations.base import Floats, Ints, Shape, cell_width
 from halfscope_server.alerts.aggregations.window import OnSliding, Sliding
 
 
@@ -16,7 +16,7 @@ class Extreme(OnSliding):
 
     def __init__(self, shape: Shape, ufunc: np.ufunc, identity: float) -> None:
         self._identity = identity
-        self._sliding = Sliding(shape.window, ufunc, identity, 1)
+        self._sliding = Sliding(shape.window, ufunc, identity, 1, cell_width(shape))
 
     def feed(self, key_N: Ints, value_NG: Floats) -> Floats:
         missing = np.isnan(value_NG)

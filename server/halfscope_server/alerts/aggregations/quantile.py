@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from halfscope_server.alerts.aggregations.base import Aggregation, Floats, Ints, Shape, about_as_far
+from halfscope_server.alerts.aggregations.base import Aggregation, Floats, Ints, Shape, about_as_far, cell_width
 from halfscope_server.alerts.aggregations.window import Tail
 
 PARTS = 20
@@ -24,18 +24,19 @@ what they are, in half the time."""
 class Quantiles:
     """Several quantiles of one window, which sort it once. Of one group."""
 
-    def __init__(self, window: int, shares: Sequence[float], num_parts: int = PARTS) -> None:
+    def __init__(self, window: int, shares: Sequence[float], num_parts: int = PARTS, width: int | None = None) -> None:
         """
         Args:
             num_parts: how often they are found anew while the window moves on by its length.
+            width: of the cells of which one sample stands for all; None: each stands for itself.
         """
-        self._window = window
+        self._window, self._width = window, width
         self._stride = max(1, window // num_parts)
         self._shares = tuple(shares)
         self.restart()
 
     def restart(self) -> None:
-        self._tail = Tail()
+        self._tail = Tail(width=self._width)
         self._mark: int | None = None
         """Number of the stretch in which they were found last."""
         self._found = np.full((1, len(self._shares)), np.nan)
@@ -46,22 +47,22 @@ class Quantiles:
         finite = np.flatnonzero(~np.isnan(value_N))
         if not finite.size:
             return result
-        key, before = key_N[finite], len(self._tail)
-        self._tail.append(key, value_N[finite, None])
+        key = key_N[finite]
+        place = self._tail.append(key, value_N[finite, None])
         marks = key // self._stride
         is_new = np.diff(marks, prepend=-1 if self._mark is None else self._mark) != 0
         self._mark = int(marks[-1])
-        found = np.concatenate((self._found, self._of_windows(np.flatnonzero(is_new) + before)))
+        found = np.concatenate((self._found, self._of_windows(key[is_new], place[is_new])))
         self._found = found[-1:].copy()
         result[finite] = found[np.cumsum(is_new)]
         self._tail.drop(int(np.searchsorted(self._tail.keys, key[-1] - self._window, "right")))
         return result
 
-    def _of_windows(self, ends: Ints) -> Floats:
-        """Of the windows that end with these samples of the tail."""
-        keys, values = self._tail.keys, self._tail.values[:, 0]
+    def _of_windows(self, key_N: Ints, ends: Ints) -> Floats:
+        """Of the windows that end with these keys, and these samples of the tail."""
+        values = self._tail.values[:, 0]
         found = np.empty((ends.size, len(self._shares)))
-        starts = np.searchsorted(keys, keys[ends] - self._window, "right")
+        starts = np.searchsorted(self._tail.keys, key_N - self._window, "right")
         sizes = ends - starts + 1
         most = int(sizes.max(initial=0))
         whole = sizes == most if most == self._window else np.zeros(ends.size, np.bool_)
@@ -108,7 +109,8 @@ class Quantile:
     """One of them."""
 
     def __init__(self, shape: Shape) -> None:
-        self._quantiles = Quantiles(shape.window, [0.5 if shape.argument is None else shape.argument])
+        share = 0.5 if shape.argument is None else shape.argument
+        self._quantiles = Quantiles(shape.window, [share], width=cell_width(shape))
 
     def feed(self, key_N: Ints, value_NG: Floats) -> Floats:
         return self._quantiles.feed(key_N, value_NG[:, 0])

@@ -1,6 +1,7 @@
 """A window against what is usual: the median of a baseline run, or of this run's own past.
 
-Invariant: nothing is said before there is a past to speak of.
+Median against median: the mean of a window would be held against a median that it differs from on every run whose
+values lie to one side, as its pace does. Invariant: nothing is said before there is a past to speak of.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from halfscope_server.alerts.aggregations.base import Aggregation, Floats, Ints, Shape
-from halfscope_server.alerts.aggregations.sums import Mean
+from halfscope_server.alerts.aggregations.base import Aggregation, Floats, Ints, Shape, cell_width
+from halfscope_server.alerts.aggregations.quantile import Quantiles
 from halfscope_server.alerts.aggregations.usual import Usual
 
 WARM_UP = 20
@@ -21,16 +22,16 @@ MIN_PAST = 100
 
 
 class Ratio:
-    """Mean of the window by the usual value. Of one group."""
+    """Median of the window by the usual value. Of one group."""
 
     def __init__(self, shape: Shape) -> None:
         self._reference = shape.reference
-        self._mean = Mean(shape)
+        self._window = Quantiles(shape.window, [0.5], width=cell_width(shape))
         self._usual = Usual()
         self._num_seen = 0
 
     def feed(self, key_N: Ints, value_NG: Floats) -> Floats:
-        mean = self._mean.feed(key_N, value_NG)
+        median = self._window.feed(key_N, value_NG[:, 0])
         finite = np.flatnonzero(~np.isnan(value_NG[:, 0]))
         usual = np.full(key_N.size, np.nan)
         if self._reference is not None:
@@ -43,18 +44,18 @@ class Ratio:
             usual[warm] = medians
             self._num_seen = min(WARM_UP, self._num_seen + finite.size)
         with np.errstate(invalid="ignore", divide="ignore"):
-            result: Floats = np.where(usual[:, None] > 0, mean / usual[:, None], np.nan)
+            result: Floats = np.where(usual[:, None] > 0, median / usual[:, None], np.nan)
         return result
 
     def restart(self) -> None:
-        self._mean.restart()
+        self._window.restart()
         self._num_seen = 0
 
     def state(self) -> dict[str, Any]:
-        return {"mean": self._mean.state(), "usual": self._usual.state(), "seen": self._num_seen}
+        return {"window": self._window.state(), "usual": self._usual.state(), "seen": self._num_seen}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._mean.load(state["mean"])
+        self._window.load(state["window"])
         self._usual.load(state["usual"])
         self._num_seen = state["seen"]
 
@@ -62,7 +63,7 @@ class Ratio:
 AGGREGATION = Aggregation(
     id="ratio",
     title="ratio to the usual",
-    text="The mean of the window by the median of a baseline run, or where none is named by the run's own median so"
+    text="The median of the window by that of a baseline run, or where none is named by the run's own median so"
     " far. The first 20 values of a start are left out of that, and nothing is judged before there are 100.",
     make=Ratio,
     unit="share",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from halfscope_server.alerts.aggregations.base import ROUNDING, Floats, Ints, Shape
+from halfscope_server.alerts.aggregations.base import ROUNDING, Floats, Ints, Shape, cell_width
 from halfscope_server.alerts.aggregations.window import OnSliding, Sliding
 
 
@@ -22,7 +22,7 @@ class Total(OnSliding):
 
     def __init__(self, shape: Shape, divide_by: float = 1.0) -> None:
         self._divide_by = divide_by
-        self._sliding = Sliding(shape.window, np.add, 0.0, 1)
+        self._sliding = Sliding(shape.window, np.add, 0.0, 1, cell_width(shape))
 
     def feed(self, key_N: Ints, value_NG: Floats) -> Floats:
         missing = np.isnan(value_NG)
@@ -37,7 +37,7 @@ class Mean(OnSliding):
     """The sum of a window by the number of values in it."""
 
     def __init__(self, shape: Shape) -> None:
-        self._sliding = Sliding(shape.window, np.add, 0.0, 2)
+        self._sliding = Sliding(shape.window, np.add, 0.0, 2, cell_width(shape))
         """Sums and counts, group after group."""
 
     def feed(self, key_N: Ints, value_NG: Floats) -> Floats:

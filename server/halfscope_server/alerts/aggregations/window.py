@@ -4,6 +4,9 @@ Must not know aggregations. Invariant: results depend on the samples alone, to t
 together from the end of one block and the beginning of the next, blocks being aligned to multiples of W: nothing is
 ever subtracted, so nothing drifts, and each part is added up in the same order however the samples came.
 
+A long window is cut into cells, and what lies in one of them counts as one, so that what is kept does not grow with the
+window's length or the training's pace; samples that are farther apart than two cells stay as they are.
+
 Suffixes: N samples, C channels reduced side by side, B blocks.
 """
 
@@ -24,10 +27,30 @@ MAX_WASTE = 4
 """Cells of such a table for each sample; sparser ones are not made."""
 
 
+def cells_of(key_N: Ints, width: int) -> Ints:
+    """The cell of each key. Each begins somewhere else in its stretch, as if drawn: were all to begin at multiples of
+    their width, the first sample of each would always be that of whatever happens every so many steps."""
+    if width == 1:
+        return key_N
+    cell, place = np.divmod(key_N, width)
+    begins = (cell.astype(np.uint64) * _MIXER) >> np.uint64(24)
+    result: Ints = cell - (place < (begins % np.uint64(width)).astype(np.int64))
+    return result
+
+
+_MIXER = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 by the golden ratio: the upper bits of its multiples are spread evenly (Knuth, volume 3, 6.4)."""
+
+
 class Tail:
     """The newest samples of a stream: appended at one end, dropped at the other, constant work for each."""
 
-    def __init__(self, num_channels: int = 1) -> None:
+    def __init__(self, num_channels: int = 1, width: int | None = None) -> None:
+        """
+        Args:
+            width: of the cells of which only the first sample is kept; None: all are.
+        """
+        self._width = width
         self._key = np.empty(64, np.int64)
         self._value = np.empty((64, num_channels))
         self._first = self._end = 0
@@ -43,9 +66,20 @@ class Tail:
     def values(self) -> Floats:
         return self._value[self._first : self._end]
 
-    def append(self, key_N: Ints, value_NC: Floats) -> None:
-        """Add samples at the end."""
-        size, more = len(self), key_N.size
+    def append(self, key_N: Ints, value_NC: Floats) -> Ints:
+        """Add samples at the end.
+
+        Returns:
+            [N] where each of them is now, or the one that stands for its cell.
+        """
+        size = len(self)
+        place_N = np.arange(size, size + key_N.size)
+        if self._width is not None:
+            is_new = new_cells(self.keys, key_N, self._width)
+            if not is_new.all():
+                place_N = size - 1 + np.cumsum(is_new)
+                key_N, value_NC = key_N[is_new], value_NC[is_new]
+        more = key_N.size
         if self._end + more > self._key.size:
             room = max(64, 2 * (size + more))
             key, value = np.empty(room, np.int64), np.empty((room, self._value.shape[1]))
@@ -54,6 +88,7 @@ class Tail:
         self._key[self._end : self._end + more] = key_N
         self._value[self._end : self._end + more] = value_NC
         self._end += more
+        return place_N
 
     def drop(self, count: int) -> None:
         """Forget the oldest."""
@@ -75,6 +110,13 @@ class Tail:
         self._first, self._end = 0, self._key.size
 
 
+def new_cells(before: Ints, key_N: Ints, width: int) -> NDArray[np.bool_]:
+    """Which of these keys begin a cell, behind others of which the last may be of the same."""
+    cells = cells_of(np.concatenate((before[-1:], key_N)), width)
+    result: NDArray[np.bool_] = np.diff(cells, prepend=cells[0] - 1 + before[-1:].size) != 0
+    return result[before[-1:].size :]
+
+
 class OnSliding:
     """What remembers nothing but one sliding window."""
 
@@ -93,14 +135,17 @@ class OnSliding:
 class Sliding:
     """Reduces what lies in (key - window, key] of each sample."""
 
-    def __init__(self, window: int, ufunc: np.ufunc, identity: float, num_channels: int) -> None:
+    def __init__(
+        self, window: int, ufunc: np.ufunc, identity: float, num_channels: int, width: int | None = None
+    ) -> None:
         """
         Args:
             ufunc: np.add, np.maximum or np.minimum.
             identity: what it leaves everything as it is with; stands for values that are not there.
+            width: of the cells that samples are put together in; None: in none.
         """
         self._window, self._ufunc, self._identity = window, ufunc, identity
-        self._num_channels = num_channels
+        self._num_channels, self._width = num_channels, width
         self.restart()
 
     def restart(self) -> None:
@@ -109,6 +154,8 @@ class Sliding:
         self._current = Tail(self._num_channels)
         self._carry = np.full(self._num_channels, self._identity)
         """Of all samples of the current block."""
+        self._is_merged = False
+        """Whether some of them share a cell."""
         self._before_key = np.empty(0, np.int64)
         self._before = np.full((1, self._num_channels), self._identity)
         """Of the samples of the block before from each on, and the identity behind them."""
@@ -120,13 +167,16 @@ class Sliding:
         first_block = int(key_N[0]) // self._window
         if first_block == int(key_N[-1]) // self._window:
             return self._within_block(first_block, key_N, value_NC)
+        in_cells = self._width is not None and (
+            self._is_merged or not new_cells(self._current.keys, key_N, self._width).all()
+        )
         blocks = key_N // self._window
         edges = np.flatnonzero(np.diff(blocks)) + 1
         starts = np.concatenate(([0], edges))
         ends = np.concatenate((edges, [key_N.size]))
         num_middle = starts.size - 2
         longest = int((ends - starts)[1:-1].max(initial=0))
-        if num_middle <= FEW_BLOCKS or longest * num_middle > MAX_WASTE * (ends[-2] - starts[1]):
+        if in_cells or num_middle <= FEW_BLOCKS or longest * num_middle > MAX_WASTE * (ends[-2] - starts[1]):
             parts = [
                 self._within_block(int(blocks[a]), key_N[a:b], value_NC[a:b])
                 for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
@@ -146,12 +196,22 @@ class Sliding:
             self._roll(block)
         running = self._ufunc.accumulate(np.concatenate((self._carry[None], value_NC)), axis=0)[1:]
         self._carry = running[-1]
-        self._current.append(key_N, value_NC)
+        self._keep(key_N, value_NC)
         if not self._before_key.size:
             return running
         low = self._before_key.searchsorted(key_N - self._window, "right")
         result: Floats = self._ufunc(self._before[low], running)
         return result
+
+    def _keep(self, key_N: Ints, value_NC: Floats) -> None:
+        """For the next block. What shares a cell is put together one by one: in the same order for any cut."""
+        if self._width is None or (is_new := new_cells(self._current.keys, key_N, self._width)).all():
+            self._current.append(key_N, value_NC)
+            return
+        self._is_merged = True
+        place_N = len(self._current) - 1 + np.cumsum(is_new)
+        self._current.append(key_N[is_new], np.full((int(is_new.sum()), self._num_channels), self._identity))
+        self._ufunc.at(self._current.values, place_N, value_NC)
 
     def _roll(self, block: int) -> None:
         """Begin a block."""
@@ -161,7 +221,7 @@ class Sliding:
         else:
             self._before_key = np.empty(0, np.int64)
             self._before = np.full((1, self._num_channels), self._identity)
-        self._block = block
+        self._block, self._is_merged = block, False
         self._current.clear()
         self._carry = np.full(self._num_channels, self._identity)
 
@@ -223,6 +283,7 @@ class Sliding:
         return {
             "channels": self._num_channels,
             "block": self._block,
+            "merged": self._is_merged,
             "current": self._current.state(),
             "carry": self._carry.copy(),
             "before_key": self._before_key.copy(),
@@ -230,7 +291,7 @@ class Sliding:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._num_channels, self._block = state["channels"], state["block"]
+        self._num_channels, self._block, self._is_merged = state["channels"], state["block"], state["merged"]
         self._current = Tail(self._num_channels)
         self._current.load(state["current"])
         self._carry, self._before_key, self._before = state["carry"], state["before_key"], state["before"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from halfscope_server.alerts.aggregations.base import Aggregation, Floats, Ints, Shape
+from halfscope_server.alerts.aggregations.base import Aggregation, Floats, Ints, Shape, cell_width
 from halfscope_server.alerts.aggregations.sums import Mean
 from halfscope_server.alerts.aggregations.window import Tail
 
@@ -28,10 +28,8 @@ class ZScore:
         """The first value of all: sums are of what lies beyond it, so that they keep their digits."""
         self._all = np.zeros(3)
         """Number of values so far, their sum, and that of their squares."""
-        self._past = np.zeros(3)
-        """The same up to the newest value that has left the window."""
-        self._inside = Tail(3)
-        """The same up to each value that is in the window."""
+        self._inside = Tail(3, cell_width(shape))
+        """The same of what came before each value that is in the window."""
 
     def feed(self, key_N: Ints, value_NG: Floats) -> Floats:
         mean = self._mean.feed(key_N, value_NG)
@@ -44,24 +42,21 @@ class ZScore:
         key, x = key_N[finite], value_NG[finite, 0] - self._origin
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             terms = np.column_stack((np.ones(x.size), x, x * x))
-            totals = np.add.accumulate(np.concatenate((self._all[None], terms)), axis=0)[1:]
+            totals = np.add.accumulate(np.concatenate((self._all[None], terms)), axis=0)
             self._all = totals[-1].copy()
-            self._inside.append(key, totals)
+            self._inside.append(key, totals[:-1])
             low = np.searchsorted(self._inside.keys, key - self._window, "right")
-            before = np.where((low > 0)[:, None], self._inside.values[np.maximum(low - 1, 0)], self._past)
-            count, total, squares = before.T
+            count, total, squares = self._inside.values[low].T
             past = total / count
             spread = np.sqrt(np.maximum(squares / count - past * past, 0.0))
             score = (mean[finite, 0] - self._origin - past) / spread
         result[finite, 0] = np.where((count >= MIN_PAST) & (spread > 0), score, np.nan)
-        self._past = before[-1].copy()
         self._inside.drop(int(low[-1]))
         return result
 
     def restart(self) -> None:
         """Values that were in the window are past now."""
         self._mean.restart()
-        self._past = self._all.copy()
         self._inside.clear()
 
     def state(self) -> dict[str, Any]:
@@ -69,13 +64,12 @@ class ZScore:
             "mean": self._mean.state(),
             "origin": self._origin,
             "all": self._all.copy(),
-            "past": self._past.copy(),
             "inside": self._inside.state(),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._mean.load(state["mean"])
-        self._origin, self._all, self._past = state["origin"], state["all"], state["past"]
+        self._origin, self._all = state["origin"], state["all"]
         self._inside.load(state["inside"])
 
 
