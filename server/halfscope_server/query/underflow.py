@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from halfscope_server.query.format import power_of_two, share
 from halfscope_server.query.frames import FrameTable, RunFrames, node_sums, run_frames
+from halfscope_server.query.paired import paired_zeros
 from halfscope_server.query.states import precision_of
 
 if TYPE_CHECKING:
@@ -101,15 +102,22 @@ def _measured(view: RunView, frames: RunFrames) -> Underflow | None:
     table = frames.table
     if not computes_in_fp16(view, table):
         return None
+    near_floor = _near_floor(frames)
     structural = structural_zeros(
         zeros=table.zeros,
         n=table.n,
         nonzero=table.nonzero,
-        near_floor=_near_floor(frames),
+        near_floor=near_floor,
         scale=table.scale,
     )
     known = ~np.isnan(structural)
     known &= table.present
+    unknown = table.present & ~known
+    found = paired_zeros(view, frames, unknown, near_floor) if unknown.any() else None
+    if found is not None:
+        told = ~np.isnan(found)
+        np.copyto(structural, found, where=told)
+        known |= told
     # In place: these are as large as all frames.
     lost = np.subtract(table.zeros, structural)
     np.maximum(lost, 0.0, out=lost)
@@ -119,7 +127,7 @@ def _measured(view: RunView, frames: RunFrames) -> Underflow | None:
     return Underflow(
         is_measured=True,
         note="measured, at least: zeros beyond those that the layer has while its gradients have room above FP16's"
-        " floor",
+        " floor" + ("" if found is None else ", or in the run's baseline where they never had"),
         verb="underflow",
         lost=lost,
         of=of,
@@ -231,7 +239,8 @@ def _worst_recent(view: RunView) -> WorstLayer | None:
         largest = float(np.nanmax(totals)) if totals.size else float("nan")
     if np.isnan(largest):
         return None
-    at = int(np.nanargmax(totals))
+    # Of equally bad ones the largest: where nothing is lost it shows more than a bias.
+    at = int(np.where(totals == largest, table.n.max(axis=0), -1).argmax())
     return WorstLayer(
         name=frames.tree.leaves[at],
         share=largest,

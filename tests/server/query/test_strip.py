@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 
 import numpy as np
+import pytest
 from halfscope_server.query import strip as st_
 from halfscope_server.query.skips import SKIP_CLASSES, STREAK, StepTable, step_table
 from halfscope_server.query.strip import AMBER, APPLIED, CLEAN, CRIMSON, LOSS_CAUGHT, NO_DATA, QUIET, Strip
@@ -96,10 +97,12 @@ def test_one_poisoned_step_among_a_million_keeps_its_cell() -> None:
     assert crimson.role == "nonfinite"
 
 
-def test_a_probe_per_two_thousand_steps_looks_calm() -> None:
-    """Nothing but base line and small ticks, no amber, no range to list."""
-    skips = {step: SKIP_CLASSES.index("probe") for step in range(1999, 1_000_000, 2000)}
-    made = strip(0, 999_999, 800, skips, {})
+@pytest.mark.parametrize(("num_steps", "growth_interval"), [(1_000_000, 2000), (20_000, 100)])
+def test_settling_and_a_probe_per_growth_interval_look_calm(num_steps: int, growth_interval: int) -> None:
+    """Nothing but base line and small ticks, no amber, no range to list; also where every cell has a probe."""
+    skips = dict.fromkeys(range(5), SKIP_CLASSES.index("settling"))
+    skips |= dict.fromkeys(range(growth_interval, num_steps, growth_interval), SKIP_CLASSES.index("probe"))
+    made = strip(0, num_steps - 1, 800, skips, {})
     assert set(cells(made).tolist()) <= {CLEAN, QUIET}
     assert heights(made).max() < 110
     assert made.ranges == []

@@ -188,6 +188,42 @@ def test_without_a_frame_with_room_it_is_unknown_and_not_none(lite: Store, write
     assert all("not known yet" in text for text in strip.texts.values())
 
 
+@pytest.mark.parametrize("precision", ["FP32", "FP16-AMP"])
+def test_a_baseline_tells_what_a_run_without_room_does_not(lite: Store, write_run: WriteRun, precision: str) -> None:
+    """The run begins at a scale far too small, and never has room; the same training in FP32, sketched less often, says
+    which of its zeros are structural: shares agree with the truth within a percentage point, from the baseline's first
+    frame to its last. What is all zero in both is no loss, and a baseline in FP16 tells nothing."""
+    wide, low = write_run("wide"), write_run()
+    wide.facts(precision=precision)
+    low.facts(precision="FP16-AMP", baseline="wide")
+    low.points("loss", range(400), 1.0)
+    wide.points("loss", range(300), 1.0)
+    truth = np.full((40, 3), np.nan)
+    for k in range(40):
+        masked, unused = spread(k, -24, width=2.0), np.zeros(500)
+        masked[: 700 + 3 * (k % 5)] = 0.0  # units that are off, of which some come and go
+        frame = {"a.masked": masked, "b.flushed": spread(k, -45), "c.unused": unused if k % 4 else unused + 1.0}
+        seen = {name: through_fp16(values, 1.0) for name, values in frame.items()}
+        low.frame(k * 10, seen, 1.0)
+        if k % 2 == 0 and 2 <= k < 30:
+            wide.frame(k * 10, frame)
+        lost = [((seen[name] == 0) & (values != 0)).mean() for name, values in frame.items()]
+        truth[k] = np.array(lost) / [max((values != 0).mean(), 1e-9) for values in frame.values()]
+    wide.commit()
+    low.commit()
+    shares = found_in(newest(lite)).layer_shares()
+    if precision == "FP16-AMP":
+        assert np.isnan(shares[:, :2]).all()
+        return
+    assert np.isnan(shares[:2, :2]).all()
+    assert np.isnan(shares[29:, :2]).all()
+    assert np.abs(shares[2:29, :2] - truth[2:29, :2]).max() < 0.01
+    assert (shares[2:29, 1] == 1.0).all()
+    assert truth[2:29, 0].min() > 0.25
+    assert not (shares[:, 2] > 0.0).any()
+    assert "baseline" in found_in(newest(lite)).note
+
+
 def test_a_layer_flushed_whole_is_said_to_be_lost_whole(lite: Store, write_run: WriteRun) -> None:
     """And makes the run unhealthy, with its name, until it is back."""
     writer = write_run()
