@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -137,7 +138,7 @@ def test_a_rank_goes_on_behind_its_own_attempts(watching: Any, net: Net, monkeyp
 
 
 def test_a_training_resumed_elsewhere_is_a_later_attempt_in_whatever_order_its_parts_arrive(
-    watching: Any, net: Net, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+    watching: Any, net: Net, tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three starts on two machines that know nothing of each other, all offline: every order of their journals gives
     the newest steps as the line, the older ones as ghosts, and an event of each restart."""
@@ -157,6 +158,12 @@ def test_a_training_resumed_elsewhere_is_a_later_attempt_in_whatever_order_its_p
         run.finish()
         parts += [place for place in find_streams(directory) if place not in known]
     began_us = min(recorded.start.time_us for recorded in read_journal(tmp_path / "a") if recorded.start)
+    with contextlib.closing(Store.open(sqlite_url)) as store:
+        assert_same_in_every_order(store, parts, began_us)
+
+
+def assert_same_in_every_order(store: Store, parts: Sequence[StreamPlace], began_us: int) -> None:
+    """A run each, of which the database is given the parts one after the other."""
     for number, order in enumerate(itertools.permutations(parts)):
         run_id = f"01jabcdefghjkmn{number}"
         for place in order:
