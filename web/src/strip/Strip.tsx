@@ -28,6 +28,11 @@ export interface StripHeights {
   lower: number;
 }
 
+/** The lane at a height below the strip's upper edge. */
+export function laneAt(y: number, { upper, gap, lower }: StripHeights): LaneRange["lane"] {
+  return lower > 0 && y > upper + gap / 2 ? "underflow" : "steps";
+}
+
 /** How far from a mark a click still means it: marks can be two pixels wide. */
 const NEAR_PX = 4;
 
@@ -48,7 +53,8 @@ export function Strip({ strip, underflow = null, heights, onPick }: StripProps) 
     setOverBad(onPick !== undefined && pickAt(strip, ranges, shareAt(event), width) !== null);
   };
   const onClick = (event: MouseEvent) => {
-    const pick = pickAt(strip, ranges, shareAt(event), width);
+    const y = event.clientY - event.currentTarget.getBoundingClientRect().top;
+    const pick = pickAt(strip, ranges, shareAt(event), width, laneAt(y, heights));
     if (pick) onPick?.(pick);
   };
   const onKeyDown = (event: KeyboardEvent) => {
@@ -147,12 +153,18 @@ function Lane({ decoded, width, height, label, onKeyDown, onBlur }: LaneProps) {
 }
 
 /** The bad stretch under a place of the strip, or next to it; null where all is well. */
-export function pickAt(strip: StripData, ranges: LaneRange[], share: number, widthPx: number): Pick | null {
+export function pickAt(
+  strip: StripData,
+  ranges: LaneRange[],
+  share: number,
+  widthPx: number,
+  lane?: LaneRange["lane"],
+): Pick | null {
   const reach = widthPx > 0 ? NEAR_PX / widthPx : 0;
   const binOf = (at: number) => Math.min(strip.num_bins - 1, Math.max(0, Math.floor(at * strip.num_bins)));
   const [first] = binSteps(strip, binOf(share - reach));
   const [, last] = binSteps(strip, binOf(share + reach));
-  const range = rangeAt(ranges, first, last);
+  const range = rangeAt(ranges, first, last, lane);
   return range && { range, at: Math.min(1, Math.max(0, share)) };
 }
 

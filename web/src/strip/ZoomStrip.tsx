@@ -5,7 +5,7 @@ import type { Strip as StripData } from "../api/types";
 import { formatCount } from "../lib/format";
 import { BadMenu } from "./BadMenu";
 import { type LaneRange, laneRanges } from "./lanes";
-import { type Pick, pickAt, Strip } from "./Strip";
+import { laneAt, type Pick, pickAt, Strip } from "./Strip";
 
 export type StepRange = [number, number];
 
@@ -55,11 +55,14 @@ export function ZoomStrip({ run, strip, underflow, range, onRange }: ZoomStripPr
     if (!drag) return;
     setDrag(null);
     if (Math.abs(event.clientX - drag.startX) >= CLICK_PX) onRange(ordered(drag.from, stepAt(event.clientX)));
-    else setPick(pickUnder(event.clientX));
+    else setPick(pickUnder(event.clientX, event.clientY));
   };
-  const pickUnder = (clientX: number): Pick | null => {
+  const heights = underflow ? HEIGHTS : ONE_LANE;
+  const pickUnder = (clientX: number, clientY: number): Pick | null => {
     const area = box.current?.getBoundingClientRect();
-    return area ? pickAt(strip, ranges, (clientX - area.left) / area.width, area.width) : null;
+    if (!area) return null;
+    const lane = laneAt(clientY - area.top, heights);
+    return pickAt(strip, ranges, (clientX - area.left) / area.width, area.width, lane);
   };
 
   const shown = drag ? ordered(drag.from, drag.to) : range;
@@ -83,7 +86,7 @@ export function ZoomStrip({ run, strip, underflow, range, onRange }: ZoomStripPr
           onPointerCancel={() => setDrag(null)}
           onDoubleClick={() => onRange(null)}
         >
-          <Strip strip={strip} underflow={underflow} heights={underflow ? HEIGHTS : ONE_LANE} onPick={setPick} />
+          <Strip strip={strip} underflow={underflow} heights={heights} onPick={setPick} />
           {shown && (
             <>
               <div className="zoom-shade" style={{ left: 0, width: `${left * 100}%` }} />

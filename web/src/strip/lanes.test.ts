@@ -54,6 +54,9 @@ describe("where there is something to tell", () => {
       makeStrip({ lane: "underflow", ranges: [{ ...LOWER.ranges[0], first_step: 0, last_step: 99 } as never] }),
     );
     expect(rangeAt(ranges, 50, 59)?.severity).toBe("critical");
+    expect(rangeAt(ranges, 50, 59, "steps")?.lane).toBe("steps");
+    expect(rangeAt(ranges, 50, 59, "underflow")?.lane).toBe("underflow");
+    expect(rangeAt(ranges, 10, 10, "steps")?.lane).toBe("underflow");
     expect(rangeAt(ranges, 10, 10)?.severity).toBe("warning");
     expect(rangeAt(laneRanges(UPPER, null), 10, 10)).toBeNull();
   });

@@ -41,12 +41,14 @@ export function laneRanges(upper: Strip, lower: Strip | null | undefined): LaneR
   return ranges.sort((a, b) => a.first_step - b.first_step || a.last_step - b.last_step);
 }
 
-/** The gravest bad stretch that touches these steps, of equals the one that begins last: it is the one that fits closest. */
-export function rangeAt(ranges: LaneRange[], first: number, last: number): LaneRange | null {
+/** The gravest bad stretch that touches these steps, of equals the one that begins last: it is the one that fits closest.
+ * Where a lane was pointed at, one of that lane goes before all of the other. */
+export function rangeAt(ranges: LaneRange[], first: number, last: number, lane?: LaneRange["lane"]): LaneRange | null {
+  const weight = (range: LaneRange) => GRAVITY[range.severity] + (range.lane === lane ? 10 : 0);
   let found: LaneRange | null = null;
   for (const range of ranges) {
     if (range.last_step < first || range.first_step > last) continue;
-    if (!found || GRAVITY[range.severity] >= GRAVITY[found.severity]) found = range;
+    if (!found || weight(range) >= weight(found)) found = range;
   }
   return found;
 }
