@@ -13,13 +13,13 @@ from typing import Any, Literal
 import pytest
 import torch
 
-STEPS = 100
+STEPS = 200
 MAX_NORM = 0.05
 GROWTH_INTERVAL = 10
-FINITE_OVERFLOWS = {5, 6, 21, 45, 46, 47, 48, 75}
+FINITE_OVERFLOWS = {5, 6, 21, 45, 46, 47, 48, 75, 133, 134, 168}
 """Steps whose loss is finite and whose gradients overflow FP16."""
-NONFINITE_LOSSES = {30, 31, 60}
-POISONED_FROM = 95
+NONFINITE_LOSSES = {30, 31, 60, 150}
+POISONED_FROM = 195
 """Without a scaler nothing catches an infinity, so it comes only at the end."""
 
 Precision = Literal["FP32", "BF16", "FP16"]
@@ -33,6 +33,7 @@ CASES = [
     for clipped in (False, True)
     for kind in ("unfused", "foreach", "fused")
     if not (precision == "FP16" and loop == "closure")  # GradScaler.step takes no closure
+    if kind != "foreach" or (loop == "plain" and clipped)  # by its hooks it is an unfused one
 ]
 
 
@@ -47,7 +48,7 @@ class Reading:
     norm: list[float] = field(default_factory=list)
     clip_returned: list[float] = field(default_factory=list)
     loss: list[float] = field(default_factory=list)
-    gradients: list[dict[str, list[float]]] = field(default_factory=list)
+    gradients: list[dict[str, torch.Tensor]] = field(default_factory=list)
     """Of every layer, unscaled, before clipping, in float64."""
 
 
@@ -118,9 +119,7 @@ class Training:
     def read_gradients(self, loss: float) -> None:
         scale = 1.0 if self.scaler is None else self.scaler.get_scale()
         grads = [p.grad.double() / scale for p in self.model.parameters() if p.grad is not None]
-        self.reading.gradients.append(
-            {name: (p.grad.double() / scale).flatten().tolist() for name, p in self.model.named_parameters()}
-        )
+        self.reading.gradients.append({n: g for (n, _), g in zip(self.model.named_parameters(), grads, strict=True)})
         self.reading.norm.append(torch.cat([grad.flatten() for grad in grads]).norm().item())
         self.reading.skipped.append(float(self.scaler is not None and any(not g.isfinite().all() for g in grads)))
         self.reading.scale.append(scale)
@@ -154,13 +153,13 @@ def same(found: float, expected: float, *, rel: float) -> bool:
 def test_exports_what_an_independent_reading_sees_and_changes_no_bit(
     watching: Any, assert_is_sketch_of: Any, precision: Precision, loop: Loop, clipped: bool, kind: Kind
 ) -> None:
-    """Scale, next scale, skip, applied steps, norm, loss and sketches of 100 steps; the training is bitwise the
+    """Scale, next scale, skip, applied steps, norm, loss and sketches of 200 steps; the training is bitwise the
     unwatched one."""
     twin = Training(precision, loop, clipped, kind, reads=True)
     twin.train()
     seen = twin.reading
     training = Training(precision, loop, clipped, kind, reads=False)
-    watching(training.model, training.optimizer, training.scaler, every=5)
+    watching(training.model, training.optimizer, training.scaler, every=20)
     training.train()
     recorded = watching.read()
 
@@ -184,11 +183,11 @@ def test_exports_what_an_independent_reading_sees_and_changes_no_bit(
         assert not recorded.series("amp.skipped")
     assert recorded.kinds("agent_degraded") == []
     bad = {step for step, norm in enumerate(seen.norm) if not math.isfinite(norm)}
-    assert set(recorded.frames) == set(range(0, STEPS, 5)) | bad
+    assert set(recorded.frames) == set(range(0, STEPS, 20)) | bad
     for step, frame in recorded.frames.items():
         assert list(frame) == [name for name, _ in training.model.named_parameters()]
         for name, found in frame.items():
-            assert_is_sketch_of(found.sketch, seen.gradients[step][name], rel=1e-9)
+            assert_is_sketch_of(found.sketch, seen.gradients[step][name].flatten().tolist(), rel=1e-9)
             assert found.point == point(training, clipped, loop, kind)
             assert found.clipped == ("no" if found.point in ("unscale", "scaled_step", "clip") else "maybe")
             if training.scaler is None:
