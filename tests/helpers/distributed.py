@@ -12,7 +12,7 @@
     ''')
     assert job.recorded[1].series("grad.norm") and job.given[0]["weight"].equal(job.given[1]["weight"])
 
-Ranks are forks of the preloaded process (`train`), or of a `torchrun` that is such a fork itself (`under_torchrun`):
+Ranks are forks of the preloaded process (`train`), or of a `torchrun` that is such a fork itself (`torchrun`):
 what it reads, how it starts, watches, ends and restarts its ranks is its own; only where it would execute Python it
 forks. Both cost half a second of processor time a rank. Invariant: a job that hangs is killed and told as one, and no
 rank outlives the call.
@@ -206,34 +206,6 @@ def started(
             one.wait(TIMEOUT_S)
 
 
-def under_torchrun(
-    python: Preloaded,
-    folder: Path,
-    program: str,
-    *,
-    num_ranks: int = 2,
-    options: Sequence[str] = (),
-    command: Sequence[str] = ("{program}",),
-    env: Mapping[str, str] | None = None,
-    may_fail: bool = False,
-    timeout_s: float = TIMEOUT_S,
-) -> Job:
-    """As `train`, by `torchrun`, which reads its own command line and starts ranks again that die.
-
-    Args:
-        options: of torchrun, before the command.
-        command: what torchrun runs; `{program}` is the program's file.
-    """
-    with torchrun(python, folder, program, num_ranks=num_ranks, options=options, command=command, env=env) as agent:
-        try:
-            code = agent.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"torchrun did not end in {timeout_s:g} s\n{_said(folder)}") from None
-    job = Job(folder=folder, codes=[code], outputs=[_said(folder)])
-    assert may_fail or code == 0, f"ended with {code}\n{job.outputs[0]}"
-    return job
-
-
 @contextlib.contextmanager
 def torchrun(
     python: Preloaded,
@@ -245,7 +217,13 @@ def torchrun(
     command: Sequence[str] = ("{program}",),
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Forked]:
-    """`torchrun` that is on; ended with its ranks at the end. See `under_torchrun`."""
+    """As `started`, by `torchrun`, which reads its own command line and starts ranks again that die; ended with them at
+    the end.
+
+    Args:
+        options: of torchrun, before the command.
+        command: what torchrun runs; `{program}` is the program's file.
+    """
     environment = _environment(folder, env)
     path = folder / "program.py"
     path.write_text(PRELUDE + JOIN + textwrap.dedent(program) + LEAVE)
@@ -266,11 +244,6 @@ def torchrun(
             except subprocess.TimeoutExpired:
                 agent.kill()
                 agent.wait(TIMEOUT_S)
-
-
-def _said(folder: Path) -> str:
-    """What torchrun and its ranks wrote."""
-    return (folder / "torchrun.log").read_text(errors="replace")
 
 
 def _environment(folder: Path, env: Mapping[str, str] | None) -> dict[str, str]:

@@ -18,7 +18,7 @@ from halfscope.instrument import ranks
 from halfscope.instrument.ranks import Place
 from halfscope.record import jobs
 
-from tests.helpers.distributed import started, train, under_torchrun
+from tests.helpers.distributed import started, train
 from tests.helpers.preloaded import Preloaded
 from tests.helpers.recorded import read_journal
 
@@ -53,14 +53,6 @@ def test_ranks_of_one_job_are_one_run_and_each_watch_is_another(python: Preloade
         ids += [run.pop() for run in runs]
     assert ids == sorted(ids)
     assert len(set(ids)) == 4
-
-
-def test_workers_of_one_agent_are_one_run(python: Preloaded, tmp_path: Path) -> None:
-    """torch's elastic agent on one node: ranks come to one id, and know their places."""
-    job = under_torchrun(python, tmp_path, TRAINING + "training(3)\n", env=OWN)
-    assert len({one.run_id for one in job.recorded}) == 1
-    found = [(one.info.rank, one.info.attempt, one.info.local_rank, one.info.world_size) for one in job.recorded]
-    assert found == [(0, 0, 0, 2), (1, 0, 1, 2)]
 
 
 def test_a_restart_by_the_agent_is_the_next_attempt_of_the_same_run(
@@ -141,14 +133,23 @@ def test_ranks_that_continue_a_run_are_one_attempt_on_all_nodes(
     assert ranks.job_attempt(ranks.Place(rank=1, world_size=2), tmp_path) is None
 
 
-@pytest.mark.parametrize("alone", [0, 1])
-def test_a_rank_that_watches_alone_waits_for_nobody(python: Preloaded, tmp_path: Path, alone: int) -> None:
-    """Only one of two ranks calls `watch`; both train to their end."""
-    program = TRAINING + f"if rank != {alone}:\n    halfscope.watch = lambda *args, **options: None\ntraining()\n"
-    (recorded,) = train(python, tmp_path, program, env=OWN).recorded
-    assert (recorded.info.rank, recorded.info.world_size) == (alone, 2)
-    assert recorded.end is not None
-    assert recorded.steps() == [0, 1]
+def test_a_rank_that_watches_alone_waits_for_nobody(python: Preloaded, tmp_path: Path) -> None:
+    """Only one of two ranks calls `watch`, first one and then the other; both train to their end."""
+    program = (
+        TRAINING
+        + """
+watch = halfscope.watch
+for alone in (0, 1):
+    halfscope.watch = watch if rank == alone else lambda *args, **options: None
+    run = training()
+    if run is not None:
+        run.finish()
+"""
+    )
+    recorded = train(python, tmp_path, program, env=OWN).recorded
+    assert [(one.info.rank, one.info.world_size) for one in recorded] == [(0, 2), (1, 2)]
+    assert all(one.end is not None for one in recorded)
+    assert [one.steps() for one in recorded] == [[0, 1], [0, 1]]
 
 
 def test_without_anything_in_common_each_rank_has_a_run_and_says_what_to_set(python: Preloaded, tmp_path: Path) -> None:
@@ -177,17 +178,21 @@ def test_who_it_is_comes_from_the_launcher_where_there_is_no_process_group(monke
     assert ranks.find() == Place(), "tasks of a step may be trainings of their own"
     monkeypatch.setenv("MASTER_ADDR", "node1")
     assert ranks.find() == Place(rank=5, local_rank=1, world_size=8, source="slurm")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "3")
+    assert ranks.find().attempt == 3, "the job was put back into the queue"
     for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "TORCHELASTIC_RESTART_COUNT": "2"}.items():
         monkeypatch.setenv(name, value)
     assert ranks.find() == Place(rank=3, local_rank=1, world_size=4, attempt=2, source="launcher")
 
 
 def test_a_job_of_slurm_has_an_id_that_all_its_nodes_come_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """From job, step and start: alike everywhere, another for another step or a second watch, sorted by the start."""
-    for name in ("TORCHELASTIC_RUN_ID", "SLURM_CLUSTER_NAME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in {"JOB_ID": "77", "STEP_ID": "0", "JOB_START_TIME": "1700000000"}.items():
+    """From job and step, of whom and where: alike everywhere and when the job is put back, another for another step, a
+    second watch or another user's job of that number; with a process group, by its store."""
+    slurm = {"CLUSTER_NAME": "", "JOB_USER": "ann", "SUBMIT_DIR": "/home/ann", "JOB_ID": "77", "STEP_ID": "0"}
+    for name, value in {**slurm, "JOB_START_TIME": "1700000000"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
+    for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"):
+        monkeypatch.delenv(name, raising=False)
     place = Place(rank=1, world_size=8, source="slurm")
 
     def ids(num: int) -> list[str | None]:
@@ -198,9 +203,23 @@ def test_a_job_of_slurm_has_an_id_that_all_its_nodes_come_to(monkeypatch: pytest
     assert first == ids(2)
     assert len(set(first)) == 2
     assert all(one is not None and config.is_run_id(one) for one in first)
-    assert str(first[0])[:9] == config.new_run_id(1_700_000_000_000)[:9]
-    monkeypatch.setenv("SLURM_STEP_ID", "1")
-    assert ids(1)[0] not in first
+    for name, value in {"SLURM_JOB_START_TIME": "1700009999", "SLURM_RESTART_COUNT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert ids(2) == first, "put back into the queue"
+    store = dist.HashStore()
+    with monkeypatch.context() as joined:
+        joined.setattr(ranks, "is_joined", lambda: True)
+        joined.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda: store)
+        assert ids(2) == first
+    for name, value in (("SLURM_STEP_ID", "1"), ("SLURM_JOB_USER", "bob")):
+        with monkeypatch.context() as other:
+            other.setenv(name, value)
+            assert ids(1)[0] not in first
+    for name, value in {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0"}.items():
+        monkeypatch.setenv(name, value)
+    under_torchrun = ids(1)
+    monkeypatch.setenv("SLURM_JOB_START_TIME", "1700019999")
+    assert ids(1) != under_torchrun, "its agents count their own restarts only"
     ranks._count_anew()
 
 

@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,10 @@ from tests.helpers.preloaded import Preloaded
 from tests.server.cli.conftest import Served, served
 
 WAIT_S = 90.0
-MOST_LOST_STEPS = 20
-"""Of 25 ms and more, of the rank that was killed: on a busy machine more than the last 100 ms are not written yet."""
-MOST_SILENT_S = 25
-"""10 where nothing else keeps the machine busy: three times the longest pause before is waited for."""
+MOST_LOST_S = 0.1
+"""Of the last of a rank that is killed."""
+MOST_SILENT_S = 10.0
+"""From the signal that stops a rank to the event that names it."""
 
 TRAINING = """
 import time
@@ -139,16 +140,24 @@ class Restarted:
         self.senders: list[int] = []
         self.sender = 0
         self.said = ""
+        self.frozen_us = 0
 
     def events(self, kind: str) -> list[EventRow]:
         return [event for event in self.store.events(self.run_id, kinds=(kind,)) if event.stream == SERVER_STREAM]
 
     def steps(self, rank: int, attempt: int) -> list[int]:
         """Steps of a rank that have their row in the store."""
+        return [step for step, _ in self._rows(rank, attempt)]
+
+    def times_us(self, rank: int, attempt: int) -> list[int]:
+        """When they were complete."""
+        return [time_us for _, time_us in self._rows(rank, attempt)]
+
+    def _rows(self, rank: int, attempt: int) -> list[tuple[int, int]]:
         for series in self.store.series(self.run_id):
             if series.name == "time.step_s":
                 points = self.store.points(self.run_id, series.series_id, rank=rank, attempt=attempt)
-                return [int(step) for step in points.step]
+                return list(zip(points.step.tolist(), points.time_us.tolist(), strict=True))
         return []
 
 
@@ -173,6 +182,7 @@ def restarted(python: Preloaded, server: Served, store: Store, tmp_path_factory:
         (found.run_id,) = [run.run_id for run in store.list_runs()]
         _wait_until("rank 1 is followed", lambda: len(found.steps(1, 0)) > 30, log)
         found.senders, found.sender = _senders(job.journals), status(job.journals).pid
+        found.frozen_us = time.time_ns() // 1000
         os.kill(pid, signal.SIGSTOP)
         _wait_until("the frozen rank is named", lambda: len(found.events("rank_stuck")) == 1, log)
         os.kill(pid, signal.SIGKILL)
@@ -196,7 +206,11 @@ def test_a_killed_rank_is_named_and_the_run_goes_on_as_the_next_attempt(restarte
     first, second = restarted.steps(0, 0), restarted.steps(1, 0)
     assert first == list(range(len(first)))
     assert second == list(range(len(second))), "nothing is missing in between"
-    assert 0 <= len(first) - len(second) <= MOST_LOST_STEPS
+    times_us = restarted.times_us(0, 0)
+    lost = [time_us for time_us in times_us[len(second) :] if time_us < restarted.frozen_us]
+    # A machine that holds up a step holds up the writing of it as long.
+    held_up_us = max(later - sooner for sooner, later in pairwise(times_us[-40:]))
+    assert all(restarted.frozen_us - time_us <= MOST_LOST_S * 1e6 + held_up_us for time_us in lost)
     assert restarted.steps(0, 1) == restarted.steps(1, 1) == list(range(40))
 
 
@@ -205,7 +219,7 @@ def test_a_frozen_rank_is_named_within_seconds(restarted: Restarted) -> None:
     event = restarted.events("rank_stuck")[0]
     assert (event.attempt, event.attributes["ranks"]) == (0, [1])
     assert event.attributes["last_step"] == restarted.steps(1, 0)[-1]
-    assert event.attributes["silent_s"] <= MOST_SILENT_S
+    assert (event.time_us - restarted.frozen_us) / 1e6 <= MOST_SILENT_S
 
 
 def test_a_rank_that_stops_in_its_own_backward_pass_is_named(restarted: Restarted) -> None:
@@ -244,8 +258,8 @@ def test_four_ranks_that_start_at_once_are_one_run_with_one_sender(
         assert agent.wait(WAIT_S) == 0, log.read_text(errors="replace")
     assert senders == [status(job.journals).pid]
     (run_id,) = {one.run_id for one in job.recorded}
-    assert [(one.info.rank, one.info.local_rank, one.info.world_size) for one in job.recorded] == [
-        (rank, rank, 4) for rank in range(4)
+    assert [(one.info.rank, one.info.local_rank, one.info.world_size, one.info.attempt) for one in job.recorded] == [
+        (rank, rank, 4, 0) for rank in range(4)
     ]
     _wait_until("what it left for its ranks is gone", lambda: not list(job.journals.glob(".job-*")), log)
     _wait_until("it is stored", lambda: {run.run_id for run in store.list_runs()} == {*before, run_id}, log)
