@@ -26,6 +26,8 @@ from halfscope_server.store.types import SERVER_STREAM, EventRow, StreamRow
 
 RECENT_STEPS = 200
 MAX_ORIGINS = 100
+MAX_SLICES = 4096
+"""Of one step that are read for a report; of larger jobs the judge tells the errors, when it comes to them."""
 ORIGINS = ("rank_origin", "comm_overflow")
 TIMES = ("time.step_s", "rank.busy_s", "comm.wait_s")
 MEMORY = ("memory.device_allocated_bytes", "memory.rss_bytes")
@@ -113,6 +115,9 @@ def _rows(
 
 def _last_steps(view: RunView, store: Store, attempt: int) -> dict[int, int]:
     """The newest step of each rank that has any."""
+    with _table(view, store, attempt) as table:
+        if table is not None and (last := table.last_steps()):
+            return last
     for name in reading.PER_STEP:
         series = reading.first_named(view.series, name)
         if series is None:
@@ -244,8 +249,10 @@ def _buckets(view: RunView, store: Store, attempt: int, world_size: int, judged:
     told = view.row.facts.get("buckets")
     known: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
     num_bytes, time_s = _by_bucket(view, store, "comm.bytes", attempt), _by_bucket(view, store, "comm.time_s", attempt)
-    newest = judged.errors if judged.errors is not None else _newest_errors(view, store, attempt, world_size)
-    errors = {error.bucket: error for error in newest}
+    newest = judged.errors
+    if newest is None and world_size * max(len(num_bytes), len(time_s)) <= MAX_SLICES:
+        newest = view.memo(("newest errors", attempt), lambda: _newest_errors(view, store, attempt, world_size))
+    errors = {error.bucket: error for error in newest or ()}
     names = {row.layer_id: row.name for row in view.layers.values()}
     numbers = {int(key) for key in known if str(key).isdigit()} | num_bytes.keys() | time_s.keys() | errors.keys()
     return [
