@@ -210,10 +210,10 @@ def _named_attempt(settings: AgentConfig, place: ranks.Place, last: int) -> int:
     if place.world_size == 1:
         # A clock that was set back is no reason to go behind what is here already.
         return max(ranks.attempt_at(time.time()), last + 1)
+    if not settings.is_resumed:
+        return place.attempt  # an id that ranks are given because they find none by themselves
     shared = ranks.job_attempt(place, settings.directory)
-    if shared is not None:
-        return shared
-    return max(place.attempt, last + 1) if settings.is_resumed else place.attempt
+    return max(place.attempt, last + 1) if shared is None else shared
 
 
 def _page(settings: AgentConfig) -> str:
