@@ -333,13 +333,13 @@ def _zone_words(found: Exponents, k: int) -> list[str]:
 
 
 def _newest_words(view: RunView, window: Window, found: Exponents, underflow: Underflow) -> str:
-    """The newest column for the head of the chart. Where FP16 has made zeros of what was lost nothing lies below the
-    line any more, so that "lost 0" would say the opposite of what is the case: there the measured underflow stands."""
-    lost, *others = _zone_words(found, -1)
-    if underflow.is_measured:
-        newest = one_step(view, replace(window, step=None))
-        lost = words(underflow, newest.share if newest is not None else float("nan"))
-    return ", ".join([lost, *others])
+    """The newest step for the head of the chart. Where FP16 has made zeros of what was lost nothing lies below the line
+    any more, so that "lost 0" would say the opposite of what is the case: there the measured underflow stands."""
+    newest = one_step(view, replace(window, step=None)) if underflow.is_measured else None
+    if newest is None:
+        return shares_in_words(found, -1)
+    _, *others = _zone_words(newest.exponents, -1)  # of that step too: the newest column may be many
+    return ", ".join([words(underflow, newest.share), *others])
 
 
 def read_out(found: Exponents, k: int) -> str:
