@@ -33,8 +33,9 @@ UV = "uv>=0.9"
 PG_GLOB = "/usr/lib/postgresql/*/bin/initdb"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 # What trainings, server and demo load. pip is kept from compiling all that it unpacks, most of which nobody loads.
+TORCH_LOADED = "torch, torch._dynamo, torch.distributed.fsdp"
 LOADED = (
-    "torch, torch._dynamo, torch.distributed.fsdp, sklearn.datasets, plotly.graph_objects, "
+    f"{TORCH_LOADED}, sklearn.datasets, plotly.graph_objects, "
     "halfscope.launch.auto, halfscope_server.cli.serve, halfscope_server.app"
 )
 
@@ -203,11 +204,22 @@ def uv_installs(*arguments: str) -> bool:
 
 
 def install_packages(extras: str) -> None:
-    wanted = ("-c", "constraints.txt", "-e", f".[{extras}]")
-    if not uv_installs(*wanted):
-        pip(*wanted)
     # By a process that writes what it compiles, whatever those that come later may do.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    # torch, a third of all, while the others are fetched. Should one of them be exchanged under it, it is done below.
+    ahead = subprocess.Popen(
+        [BIN / "python", "-c", f"import {TORCH_LOADED}"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wanted = ("-c", "constraints.txt", "-e", f".[{extras}]")
+        if not uv_installs(*wanted):
+            pip(*wanted)
+    finally:
+        ahead.wait()
     run(BIN / "python", "-c", f"import {LOADED}", quiet=True, env=environment)
 
 
