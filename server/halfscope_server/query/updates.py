@@ -65,7 +65,7 @@ def _read(view: RunView, frames: RunFrames) -> UpdateMoments:
 
 
 def _moments(frames: RunFrames, num_cells: int) -> Iterator[FrameMoments]:
-    for piece in frames.pieces:
+    for piece in frames.pieces if num_cells else ():
         for part in chunks(piece, num_cells):
             yield frames.reader.moments(
                 frames.layer_ids(0, len(frames.layers)),

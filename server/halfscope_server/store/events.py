@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from halfscope.wire.messages import End, Event, Lost
 
 from halfscope_server.store import plain, schema
 from halfscope_server.store.cursors import StreamState
+from halfscope_server.store.prepared import Query
 from halfscope_server.store.types import CAUGHT, SERVER_STREAM, SKIP_CLASSES, EventMarks, EventRow
 
 MAX_WHERE = 1024
@@ -164,11 +166,8 @@ def count(connection: sa.Connection, run_id: str, *, first_step: int | None, las
 def marks(connection: sa.Connection, run_id: str, kinds: Sequence[str]) -> EventMarks:
     """Where events of these kinds lie; read from the covering index alone."""
     number = {kind: at for at, kind in enumerate(kinds)}
-    found = connection.execute(
-        sa.select(event.c.kind, event.c.attempt, event.c.step, event.c.skip_class, event.c.rank).where(
-            event.c.run_id == run_id, event.c.kind.in_(list(kinds))
-        )
-    ).all()
+    named = {f"kind_{at}": kind for at, kind in enumerate(kinds)}
+    found = _marks_query(len(kinds)).rows(connection, {"run_id": run_id, **named}).all() if named else []
     table = np.array([(number[row[0]], row[1], row[2], row[3], row[4]) for row in found], np.int64).reshape(-1, 5)
     table = table[np.lexsort((table[:, 4], table[:, 0], table[:, 2], table[:, 1]))]
     return EventMarks(
@@ -179,6 +178,13 @@ def marks(connection: sa.Connection, run_id: str, kinds: Sequence[str]) -> Event
         attempt=table[:, 1].astype(np.int32),
         rank=table[:, 4].astype(np.int32),
     )
+
+
+@lru_cache
+def _marks_query(num_kinds: int) -> Query:
+    named: list[sa.ColumnElement[str]] = [sa.bindparam(f"kind_{at}") for at in range(num_kinds)]
+    columns = (event.c.kind, event.c.attempt, event.c.step, event.c.skip_class, event.c.rank)
+    return Query(sa.select(*columns).where(event.c.run_id == sa.bindparam("run_id"), event.c.kind.in_(named)))
 
 
 def _row(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from halfscope_server.store import layers, schema
 from halfscope_server.store.cells import FLOATS, Cells, Float64s, Int64s
 from halfscope_server.store.dense import SKETCHED, Dense, Run
 from halfscope_server.store.engine import Database
+from halfscope_server.store.prepared import Query
 from halfscope_server.store.reading import streams_of
 from halfscope_server.store.tails import Tails
 from halfscope_server.store.tiles import BAND_LAYERS, unpack_frames, unpack_histograms, unpack_moments
@@ -189,23 +191,34 @@ def _parts(connection: sa.Connection, tails: Tails, wanted: FrameSelection) -> l
 
 
 def _slabs(connection: sa.Connection, wanted: FrameSelection) -> dict[str, list[sa.Row[Any]]]:
-    statement = sa.select(slab.c.stream, slab.c.number, slab.c.axis, slab.c.scales).where(*_where(slab, wanted))
+    bounds = _bounds(wanted, "attempt", "first_step", "last_step")
     found: dict[str, list[sa.Row[Any]]] = {}
-    for row in connection.execute(_within(statement, wanted).order_by(slab.c.attempt, slab.c.stream, slab.c.number)):
+    for row in _slabs_query(tuple(bounds)).rows(connection, {"run_id": wanted.run_id, "kind": wanted.kind, **bounds}):
         found.setdefault(row.stream, []).append(row)
     return found
 
 
-def _where(table: sa.Table, wanted: FrameSelection) -> list[sa.ColumnElement[bool]]:
-    where = [table.c.run_id == wanted.run_id, table.c.kind == wanted.kind]
-    return where if wanted.attempt is None else [*where, table.c.attempt == wanted.attempt]
+@lru_cache
+def _slabs_query(bounds: tuple[str, ...]) -> Query:
+    statement = sa.select(slab.c.stream, slab.c.number, slab.c.axis, slab.c.scales).where(*_where(slab, bounds))
+    return Query(_within(statement, bounds).order_by(slab.c.attempt, slab.c.stream, slab.c.number))
 
 
-def _within(statement: sa.Select[Any], wanted: FrameSelection) -> sa.Select[Any]:
-    if wanted.first_step is not None:
-        statement = statement.where(slab.c.last_step >= wanted.first_step)
-    if wanted.last_step is not None:
-        statement = statement.where(slab.c.first_step <= wanted.last_step)
+def _bounds(wanted: FrameSelection, *names: str) -> dict[str, int]:
+    """Those that are given."""
+    return {name: bound for name in names if (bound := getattr(wanted, name)) is not None}
+
+
+def _where(table: sa.Table, bounds: Collection[str]) -> list[sa.ColumnElement[bool]]:
+    names = ("run_id", "kind", *(["attempt"] if "attempt" in bounds else []))
+    return [table.c[name] == sa.bindparam(name) for name in names]
+
+
+def _within(statement: sa.Select[Any], bounds: Collection[str]) -> sa.Select[Any]:
+    if "first_step" in bounds:
+        statement = statement.where(slab.c.last_step >= sa.bindparam("first_step"))
+    if "last_step" in bounds:
+        statement = statement.where(slab.c.first_step <= sa.bindparam("last_step"))
     return statement
 
 
@@ -274,20 +287,35 @@ def _rows(
     """The tiles that hold wanted layers, one after another: together they may be as large as all that is made of
     them."""
     names = {part.row.stream for part in parts if part.number is not None}
-    if not names:
-        return
     bands = {
         int(band) for stream in names & columns.keys() for band in np.flatnonzero(columns[stream] >= 0) // BAND_LAYERS
     }
+    if not bands:
+        return
+    bounds = _bounds(wanted, "attempt", "first_step", "last_step")
+    streams = sorted(names) if wanted.rank is not None else []
+    query = _tiles_query(tuple(bounds), len(bands), len(streams), histograms=histograms)
+    given = {f"band_{at}": band for at, band in enumerate(sorted(bands))}
+    named = {f"stream_{at}": stream for at, stream in enumerate(streams)}
+    yield from query.rows(connection, {"run_id": wanted.run_id, "kind": wanted.kind, **bounds, **given, **named})
+
+
+@lru_cache
+def _tiles_query(bounds: tuple[str, ...], num_bands: int, num_streams: int, *, histograms: bool) -> Query:
+    """Tiles of some bands.
+
+    Args:
+        num_streams: of how many streams; 0: of all.
+    """
     chosen = [tile.c.stream, tile.c.number, tile.c.band, tile.c.moments]
-    statement = sa.select(*chosen, *([tile.c.histograms] if histograms else [])).where(*_where(tile, wanted))
-    statement = statement.where(tile.c.band.in_(sorted(bands)))
-    if wanted.rank is not None:
-        statement = statement.where(tile.c.stream.in_(sorted(names)))
-    if wanted.first_step is not None or wanted.last_step is not None:
+    statement = sa.select(*chosen, *([tile.c.histograms] if histograms else [])).where(*_where(tile, bounds))
+    statement = statement.where(tile.c.band.in_([sa.bindparam(f"band_{at}") for at in range(num_bands)]))
+    if num_streams:
+        statement = statement.where(tile.c.stream.in_([sa.bindparam(f"stream_{at}") for at in range(num_streams)]))
+    if {"first_step", "last_step"} & {*bounds}:
         same = [tile.c[name] == slab.c[name] for name in ("run_id", "kind", "attempt", "stream", "number")]
-        statement = _within(statement.join(slab, sa.and_(*same)), wanted)
-    yield from connection.execute(statement)
+        statement = _within(statement.join(slab, sa.and_(*same)), bounds)
+    return Query(statement)
 
 
 class _Tiles:

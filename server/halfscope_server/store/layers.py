@@ -14,11 +14,22 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from halfscope_server.store import cursors, plain, schema
 from halfscope_server.store.cursors import StreamState
+from halfscope_server.store.prepared import Query
 from halfscope_server.store.records import Decoded
 from halfscope_server.store.types import LayerRow
 
 layer = schema.layer
 stream_layer = schema.stream_layer
+_LAYERS = Query(
+    sa.select(layer.c.layer_id, layer.c.name, layer.c.shape, layer.c.dtype, layer.c.place)
+    .where(layer.c.run_id == sa.bindparam("run_id"))
+    .order_by(layer.c.place, layer.c.name)
+)
+_DECLARED = Query(
+    sa.select(stream_layer.c.stream, stream_layer.c.lid, stream_layer.c.layer_id).where(
+        stream_layer.c.run_id == sa.bindparam("run_id")
+    )
+)
 
 
 def insert(connection: sa.Connection, brought: Sequence[tuple[StreamState, Decoded]]) -> None:
@@ -59,10 +70,7 @@ def insert(connection: sa.Connection, brought: Sequence[tuple[StreamState, Decod
 
 def select(connection: sa.Connection, run_id: str) -> list[LayerRow]:
     """The layers of a run, in the order of registration."""
-    columns = (layer.c.layer_id, layer.c.name, layer.c.shape, layer.c.dtype, layer.c.place)
-    rows = connection.execute(
-        sa.select(*columns).where(layer.c.run_id == run_id).order_by(layer.c.place, layer.c.name)
-    ).all()
+    rows = _LAYERS.rows(connection, {"run_id": run_id}).all()
     return [
         LayerRow(
             run_id=run_id, layer_id=layer_id, name=name, shape=tuple(plain.unpack(shape)), dtype=dtype, place=place
@@ -73,10 +81,7 @@ def select(connection: sa.Connection, run_id: str) -> list[LayerRow]:
 
 def ids(connection: sa.Connection, run_id: str) -> tuple[int, ...]:
     """Their ids, in the same order."""
-    rows = connection.execute(
-        sa.select(layer.c.layer_id).where(layer.c.run_id == run_id).order_by(layer.c.place, layer.c.name)
-    )
-    return tuple(rows.scalars())
+    return tuple(_LAYERS.rows(connection, {"run_id": run_id}).scalars())
 
 
 def parts(connection: sa.Connection, run_id: str) -> dict[str, dict[int, str]]:
@@ -94,11 +99,7 @@ def parts(connection: sa.Connection, run_id: str) -> dict[str, dict[int, str]]:
 
 def by_stream(connection: sa.Connection, run_id: str) -> dict[str, dict[int, int]]:
     """lid -> layer_id of everything that each stream of a run has declared."""
-    rows = connection.execute(
-        sa.select(stream_layer.c.stream, stream_layer.c.lid, stream_layer.c.layer_id).where(
-            stream_layer.c.run_id == run_id
-        )
-    ).all()
+    rows = _DECLARED.rows(connection, {"run_id": run_id}).all()
     found: dict[str, dict[int, int]] = {}
     for stream, lid, layer_id in rows:
         found.setdefault(stream, {})[lid] = layer_id

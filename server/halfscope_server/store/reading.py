@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from halfscope_server.store import plain, rollups, schema
 from halfscope_server.store.block import Axis, SeriesColumn
 from halfscope_server.store.engine import Database
 from halfscope_server.store.packing import unpack_axis, unpack_buckets, unpack_values
+from halfscope_server.store.prepared import Query
 from halfscope_server.store.rollups import COARSE_WIDTH, FINE_WIDTH, Buckets
 from halfscope_server.store.tails import HotStream, Tails
 from halfscope_server.store.types import SERVER_STREAM, Extent, Points, Rollup, SeriesRow, StreamRow
@@ -47,6 +49,10 @@ class Selection:
     attempt: int | None = None
     stretches: tuple[tuple[int, int], ...] = ()
     """(first, last) steps within those bounds, ascending and apart, of which alone points are wanted; none: all."""
+
+    def given(self, *names: str) -> dict[str, int]:
+        """Those of some bounds that there are."""
+        return {name: bound for name in names if (bound := getattr(self, name)) is not None}
 
 
 def points(database: Database, tails: Tails, wanted: Selection) -> Points:
@@ -248,16 +254,9 @@ def streams_of(
 ) -> Iterator[tuple[StreamRow, HotStream | None]]:
     """The agents' streams of a run in the order that decides among points of one step, each with its tail if it has
     one."""
-    statement = (
-        sa.select(stream)
-        .where(stream.c.run_id == run_id, stream.c.stream != SERVER_STREAM)
-        .order_by(stream.c.attempt, stream.c.rank, stream.c.stream)
-    )
-    if rank is not None:
-        statement = statement.where(stream.c.rank == rank)
-    if attempt is not None:
-        statement = statement.where(stream.c.attempt == attempt)
-    for found in connection.execute(statement).all():
+    bounds = {name: bound for name, bound in (("rank", rank), ("attempt", attempt)) if bound is not None}
+    query = _streams_query(tuple(stream.c.keys()), tuple(bounds))
+    for found in query.rows(connection, {"run_id": run_id, **bounds}).all():
         row = _stream(found)
         hot = HotStream(row.run_id, row.stream, row.attempt, row.next, found.compacted) if found.num_hot else None
         yield row, hot
@@ -275,18 +274,24 @@ class _Place(NamedTuple):
     num_hot: int
 
 
-_PLACES = sa.select(*(stream.c[name] for name in _Place._fields)).where(stream.c.stream != SERVER_STREAM)
+@lru_cache
+def _streams_query(columns: tuple[str, ...], bounds: tuple[str, ...]) -> Query:
+    """Streams of a run, but for the server's own.
+
+    Args:
+        bounds: columns of which a value is given.
+    """
+    statement = sa.select(*(stream.c[name] for name in columns)).where(
+        stream.c.stream != SERVER_STREAM, *(stream.c[name] == sa.bindparam(name) for name in ("run_id", *bounds))
+    )
+    return Query(statement.order_by(stream.c.attempt, stream.c.rank, stream.c.stream))
 
 
 def _places_of(connection: sa.Connection, wanted: Selection) -> list[tuple[_Place, HotStream | None]]:
     """`streams_of` with little else: a job has thousands, and every series asks."""
-    statement = _PLACES.where(stream.c.run_id == wanted.run_id)
-    if wanted.rank is not None:
-        statement = statement.where(stream.c.rank == wanted.rank)
-    if wanted.attempt is not None:
-        statement = statement.where(stream.c.attempt == wanted.attempt)
-    ordered = statement.order_by(stream.c.attempt, stream.c.rank, stream.c.stream)
-    places = [_Place(*row) for row in connection.execute(ordered)]
+    bounds = wanted.given("rank", "attempt")
+    rows = _streams_query(_Place._fields, tuple(bounds)).rows(connection, {"run_id": wanted.run_id, **bounds})
+    places = [_Place(*row) for row in rows]
     return [(place, HotStream(*place[:5]) if place.num_hot else None) for place in places]
 
 
@@ -311,37 +316,48 @@ def _chunks_by_stream(
     connection: sa.Connection, wanted: Selection, columns: tuple[sa.Column[Any], ...], *, with_axis: bool
 ) -> dict[str, list[tuple[Any, ...]]]:
     """The wanted columns of a series' chunks, by stream and ascending by seq."""
-    statement = sa.select(series_chunk.c.stream, *columns).where(
-        series_chunk.c.run_id == wanted.run_id, series_chunk.c.series_id == wanted.series_id
-    )
-    if with_axis:
-        statement = statement.join(
-            chunk,
-            sa.and_(
-                chunk.c.run_id == series_chunk.c.run_id,
-                chunk.c.attempt == series_chunk.c.attempt,
-                chunk.c.stream == series_chunk.c.stream,
-                chunk.c.first_seq == series_chunk.c.first_seq,
-            ),
-        )
-    if wanted.attempt is not None:
-        statement = statement.where(series_chunk.c.attempt == wanted.attempt)
-    if wanted.first_step is not None:
-        statement = statement.where(series_chunk.c.last_step >= wanted.first_step)
-    if wanted.last_step is not None:
-        statement = statement.where(series_chunk.c.first_step <= wanted.last_step)
-    if wanted.stretches:
-        overlaps = (
-            sa.and_(series_chunk.c.last_step >= first, series_chunk.c.first_step <= last)
-            for first, last in wanted.stretches
-        )
-        statement = statement.where(sa.or_(*overlaps))
+    bounds = wanted.given("attempt", "first_step", "last_step")
+    query = _chunks_query(columns, tuple(bounds), len(wanted.stretches), with_axis=with_axis)
+    edges = {f"edge_{at}": edge for at, edge in enumerate(edge for stretch in wanted.stretches for edge in stretch)}
     found: dict[str, list[tuple[Any, ...]]] = {}
-    for row in connection.execute(
-        statement.order_by(series_chunk.c.attempt, series_chunk.c.stream, series_chunk.c.first_seq)
-    ):
+    for row in query.rows(connection, {"run_id": wanted.run_id, "series_id": wanted.series_id, **bounds, **edges}):
         found.setdefault(row[0], []).append(tuple(row[1:]))
     return found
+
+
+@lru_cache
+def _chunks_query(
+    columns: tuple[sa.Column[Any], ...], bounds: tuple[str, ...], num_stretches: int, *, with_axis: bool
+) -> Query:
+    """A series' chunks.
+
+    Args:
+        bounds: those of a `Selection` that are given.
+        num_stretches: any of so many they must touch; 0: none in particular.
+    """
+    within = {
+        "attempt": series_chunk.c.attempt == sa.bindparam("attempt"),
+        "first_step": series_chunk.c.last_step >= sa.bindparam("first_step"),
+        "last_step": series_chunk.c.first_step <= sa.bindparam("last_step"),
+    }
+    statement = sa.select(series_chunk.c.stream, *columns).where(
+        series_chunk.c.run_id == sa.bindparam("run_id"),
+        series_chunk.c.series_id == sa.bindparam("series_id"),
+        *(within[name] for name in bounds),
+    )
+    if with_axis:
+        same = ("run_id", "attempt", "stream", "first_seq")
+        statement = statement.join(chunk, sa.and_(*(chunk.c[name] == series_chunk.c[name] for name in same)))
+    if num_stretches:
+        touched = (
+            sa.and_(
+                series_chunk.c.last_step >= sa.bindparam(f"edge_{at}"),
+                series_chunk.c.first_step <= sa.bindparam(f"edge_{at + 1}"),
+            )
+            for at in range(0, 2 * num_stretches, 2)
+        )
+        statement = statement.where(sa.or_(*touched))
+    return Query(statement.order_by(series_chunk.c.attempt, series_chunk.c.stream, series_chunk.c.first_seq))
 
 
 def _one_chunk(connection: sa.Connection, wanted: Selection, row: _Place, first_seq: int) -> _Part:

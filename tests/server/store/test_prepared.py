@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import sqlalchemy as sa
 from halfscope_server.store import schema
-from halfscope_server.store.prepared import Prepared
+from halfscope_server.store.prepared import Prepared, Query
 from halfscope_server.store.store import Store
 
 SEGMENTS = [
@@ -50,3 +51,21 @@ def test_an_update_says_how_many_rows_it_met(store: Store) -> None:
         assert update.run(connection, rows[:1]) == 1
         found = connection.execute(sa.select(table.c.raw_bytes).order_by(table.c.first_seq)).scalars().all()
         assert found == [20, 1, 12]
+
+
+def test_a_query_gives_the_rows_of_execute(store: Store) -> None:
+    """By values named each time, beside those it holds itself; a value that is not named is no NULL."""
+    table = schema.segment
+    chosen = sa.select(table.c.first_seq, table.c.body).where(
+        table.c.run_id == "a", table.c.first_seq >= sa.bindparam("from"), table.c.stream.in_([sa.bindparam("one")])
+    )
+    query = Query(chosen.order_by(table.c.first_seq))
+    with store._database.writing() as connection:
+        Prepared(sa.insert(table)).run(connection, SEGMENTS)
+        for first in (2**40 + 1, 2**40 + 2):
+            rows = query.rows(connection, {"from": first, "one": "01"}).all()
+            expected = [(segment["first_seq"], segment["body"]) for segment in SEGMENTS]
+            assert [(row.first_seq, row.body) for row in rows] == [each for each in expected if each[0] >= first]
+        assert query.rows(connection, {"from": 0, "one": "02"}).all() == []
+        with pytest.raises((KeyError, sa.exc.ProgrammingError), match="one"):
+            query.rows(connection, {"from": 0})
