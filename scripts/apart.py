@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,13 +23,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 UV = "uv>=0.9"
-EXTRAS = ("alerts", "server", "postgres")
-"""Of halfscope itself; tests and measurements start its server."""
 
 
 def environment(folder: Path, requirements: Sequence[str]) -> Path:
-    """Its Python, after making it where it is not there as asked."""
-    wanted = [*_own_requirements(), *requirements]
+    """Its Python, after making it where it is not there as asked.
+
+    Args:
+        requirements: as an installer takes them. What halfscope itself needs is there anyway; `halfscope[EXTRA]` adds
+            that of an extra.
+    """
+    wanted = _with_our_own(["halfscope[]", *requirements])
     torch = metadata.distribution("torch")
     key = hashlib.sha256("\n".join([*wanted, torch.version, sys.version, Path(__file__).read_text()]).encode())
     stamp, python = folder / "complete", folder / "bin" / "python"
@@ -43,10 +47,16 @@ def environment(folder: Path, requirements: Sequence[str]) -> Path:
     return python
 
 
-def _own_requirements() -> list[str]:
+def _with_our_own(requirements: Sequence[str]) -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = [item for extra in EXTRAS for item in project["optional-dependencies"][extra]]
-    return [item for item in (*project["dependencies"], *extras) if not item.startswith("halfscope")]
+    found: list[str] = []
+    for item in requirements:
+        if extras := re.fullmatch(r"halfscope\[(.*)\]", item):
+            parts = [project["optional-dependencies"][extra] for extra in extras[1].split(",") if extra]
+            found += _with_our_own([each for part in parts for each in part]) if parts else project["dependencies"]
+        else:
+            found.append(item)
+    return found
 
 
 def _link(torch: metadata.Distribution, site: Path) -> None:

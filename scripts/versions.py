@@ -21,7 +21,10 @@ SETS = {
 }
 """`lowest` are those that the integrations ask for; the newest are in `.venv`, where `make test` runs them."""
 TOOLS = ("halfscope[server,postgres]", "pytest>=9.2", "pytest-timeout>=2.4", "hypothesis>=6.155")
-TESTS = [f"tests/agent/integrations/test_{name}.py" for name in ("base", "lightning", "transformers", "accelerate")]
+TESTS = [
+    f"tests/agent/integrations/test_{name}.py"
+    for name in ("base", "lightning", "transformers", "accelerate", "launched")
+]
 
 
 def main() -> int:
@@ -33,9 +36,9 @@ def main() -> int:
         print(f"{name}: {', '.join(SETS[name])}", flush=True)
         python = environment(ROOT / "build" / "apart" / name, (*SETS[name], *TOOLS))
         variables = {**os.environ, "OMP_NUM_THREADS": "1"}
-        codes[name] = subprocess.run(
-            [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS], cwd=ROOT, env=variables, check=False
-        ).returncode
+        # The first import of an environment compiles thousands of files, which may take minutes.
+        command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "timeout=900", *TESTS]
+        codes[name] = subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode
     failed = [name for name, code in codes.items() if code != 0]
     for name in failed:
         print(f"{name}: pytest ended with {codes[name]}")

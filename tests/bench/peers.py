@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ REQUIREMENTS = (
 )
 BUDGETS_S = {"mlp": 110.0, "gpt": 120.0, "cnn": 140.0}
 """Of all rounds of a training; a round of `cnn` takes some 15 s."""
+SPIKES = "spikes"
 NANNY_EVERY = 100
 LEFT_S = 900.0
 """What a measurement may take beyond its rounds before it is given up: loading the tools, on a busy machine."""
@@ -54,29 +55,33 @@ class Row:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.peers", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", metavar="GLOB", default="*", help=f"of {', '.join([*BUDGETS_S, 'spikes'])}")
+    parser.add_argument("--only", metavar="GLOB", default="*", help=f"of {', '.join([*BUDGETS_S, SPIKES])}")
     parser.add_argument("--quick", action="store_true", help="one round each: for a look, not for a record")
     options = parser.parse_args(arguments)
-    chosen = [name for name in (*BUDGETS_S, "spikes") if fnmatch.fnmatchcase(name, options.only)]
+    chosen = [name for name in (*BUDGETS_S, SPIKES) if fnmatch.fnmatchcase(name, options.only)]
     if not chosen:
-        parser.error(f"nothing is called {options.only!r}; there are {', '.join([*BUDGETS_S, 'spikes'])}")
+        parser.error(f"nothing is called {options.only!r}; there are {', '.join([*BUDGETS_S, SPIKES])}")
     print(machine_line(), flush=True)
     python = _environment()
     summary: list[str] = []
-    for name in chosen:
-        if name == "spikes":
-            from tests.bench import peers_spikes
+    budgets = {name: 0.0 if options.quick else BUDGETS_S[name] for name in chosen if name in BUDGETS_S}
+    for name, found in _costs(python, budgets).items() if budgets else ():
+        rows = rows_of(found)
+        _print(measurements(name, found, rows))
+        summary += table(name, found, rows)
+    if SPIKES in chosen:
+        from tests.bench import peers_spikes
 
-            lines = list(peers_spikes.measure(lambda folder: ask(python, folder, "spikes"), options.quick))
-            summary += peers_spikes.table(lines)
-        else:
-            found = _cost(python, name, 0.0 if options.quick else BUDGETS_S[name])
-            rows = rows_of(found)
-            lines = list(measurements(name, found, rows))
-            summary += table(name, found, rows)
-        print("\n".join(line.line() for line in lines), flush=True)
+        lines = _print(peers_spikes.measure(lambda folder: ask(python, folder, SPIKES), options.quick))
+        summary += peers_spikes.table(lines)
     print("\n".join(["# summary", *summary]))
     return 0
+
+
+def _print(lines: Iterable[Measurement]) -> list[Measurement]:
+    said = list(lines)
+    print("\n".join(line.line() for line in said), flush=True)
+    return said
 
 
 def _environment() -> str:
@@ -88,11 +93,14 @@ def _environment() -> str:
     return made.stdout.strip()
 
 
-def _cost(python: str, workload: str, budget_s: float) -> dict[str, Any]:
+def _costs(python: str, budgets: Mapping[str, float]) -> dict[str, Any]:
+    """By training. All in one process: to load the tools takes as long as some rounds."""
     with tempfile.TemporaryDirectory(prefix="halfscope-bench-") as folder, serving() as server:
-        say(f"{workload}: about {budget_s:.0f} s of rounds")
+        say(f"{', '.join(budgets)}: about {sum(budgets.values()):.0f} s of rounds")
         variables = {"HALFSCOPE_SERVER": server.url, "HALFSCOPE_TOKEN": server.token, "HALFSCOPE_HOME": folder}
-        return ask(python, Path(folder), "cost", workload, folder, str(budget_s), limit_s=budget_s, **variables)
+        asked = [f"{name}={budget_s}" for name, budget_s in budgets.items()]
+        found = ask(python, Path(folder), "cost", *asked, limit_s=sum(budgets.values()), **variables)
+    return dict(found)
 
 
 def ask(python: str, folder: Path, what: str, *arguments: str, limit_s: float = 300.0, **variables: str) -> Any:
@@ -103,7 +111,7 @@ def ask(python: str, folder: Path, what: str, *arguments: str, limit_s: float = 
     """
     log_path = folder / "said.txt"
     with log_path.open("w") as log:
-        command = [python, "-m", "tests.bench.peers_inside", what, *(arguments or (str(folder),))]
+        command = [python, "-m", "tests.bench.peers_inside", str(folder), what, *arguments]
         environment = {**quiet(folder), **variables}
         try:
             done = subprocess.run(

@@ -1,7 +1,7 @@
 """What trackers and debug tools cost beside halfscope, in an environment of their own; asked for by tests.bench.peers.
 
-    python -m tests.bench.peers_inside cost WORKLOAD FOLDER BUDGET_S
-    python -m tests.bench.peers_inside spikes FOLDER
+    python -m tests.bench.peers_inside FOLDER cost WORKLOAD=BUDGET_S ...
+    python -m tests.bench.peers_inside FOLDER spikes
 
 writes what it found to `FOLDER/found.json`. All tools watch one and the same training, in turns: two trainings differ
 through where their memory lies by more than some of these tools cost. A round is unwatched, two tools, unwatched, two
@@ -102,19 +102,16 @@ class TensorBoardHistograms(TensorBoard):
 
 
 class Wandb(Arm):
-    """Five scalars a step, offline."""
+    """Five scalars a step, offline. A process has one run, which ends with it."""
 
     def __init__(self, work: workloads.Workload, folder: Path) -> None:
         super().__init__(work, folder)
         import wandb
 
-        self.run = wandb.init(project="bench", mode="offline", dir=folder, reinit="create_new")
+        self.run = wandb.run or wandb.init(project="bench", mode="offline", dir=folder)
 
     def update(self, step: int) -> None:
         self.run.log(five(self.work.update(), step))
-
-    def close(self) -> None:
-        self.run.finish()
 
 
 class WandbWatch(Wandb):
@@ -420,6 +417,7 @@ def cost(workload: str, folder: Path, budget_s: float) -> dict[str, Any]:
     """By tool, of each round, the time of a step less that of an unwatched one, as a share of it; and those."""
     torch.set_num_threads(1)
     course = Course(work=WORKLOADS[workload]())
+    folder.mkdir()
     course.begin(folder, ARMS)
     shares: dict[str, list[list[float]]] = {name: [] for name in course.arms}
     unwatched_s: list[float] = []
@@ -461,16 +459,16 @@ def _stay_here(event: str, arguments: tuple[Any, ...]) -> None:
         raise ConnectionRefusedError(f"nothing is measured across a network: {arguments[1][0]}")
 
 
-def main(what: str, *arguments: str) -> None:
+def main(folder_name: str, what: str, *arguments: str) -> None:
     """Asked for by name."""
     sys.addaudithook(_stay_here)
+    folder = Path(folder_name)
     if what == "cost":
-        workload, folder, budget_s = arguments
-        found = cost(workload, Path(folder), float(budget_s))
+        budgets = dict(each.split("=") for each in arguments)
+        found: Any = {name: cost(name, folder / name, float(budget_s)) for name, budget_s in budgets.items()}
     else:
-        (folder,) = arguments
-        found = spikes(Path(folder))
-    (Path(folder) / "found.json").write_text(json.dumps(found), encoding="utf-8")
+        found = spikes(folder)
+    (folder / "found.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,16 +12,21 @@ import pytest
 from halfscope import integrations
 from halfscope.integrations import base, trainings
 
+from tests.helpers.preloaded import Preloaded
+
 FRAMEWORKS = {"lightning", "pytorch_lightning", "transformers", "accelerate", "keras", "deepspeed", "megatron", "torch"}
 ROOT = Path(__file__).resolve().parents[3]
 ALL = list(integrations.found().values())
 
 
+LOADED = "import sys\n{}\nprint(*{{name.split('.')[0] for name in sys.modules}}, sep='\\n')"
+"""Prints the top-level packages that a statement brings into a process."""
+
+
 def loaded(statement: str) -> set[str]:
-    """Top-level packages that a statement brings into a fresh process."""
-    program = f"import sys\n{statement}\nprint(*{{name.split('.')[0] for name in sys.modules}}, sep='\\n')"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
-    return set(done.stdout.split())
+    """In a fresh one."""
+    command = [sys.executable, "-c", LOADED.format(statement)]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.split())
 
 
 def test_importing_halfscope_and_finding_integrations_loads_no_framework() -> None:
@@ -32,9 +37,13 @@ def test_importing_halfscope_and_finding_integrations_loads_no_framework() -> No
     assert not FRAMEWORKS & loaded(f"{imports}\nfrom halfscope.integrations import found\nassert found()")
 
 
-def test_loading_one_would_be_noticed() -> None:
-    """The check above can fail."""
-    assert "accelerate" in loaded("from halfscope.integrations.accelerate import HalfscopeTracker\nHalfscopeTracker()")
+def test_loading_one_would_be_noticed(python: Preloaded) -> None:
+    """The check above can fail; here torch is there before, but no framework."""
+    statement = "assert not {'accelerate', 'transformers', 'lightning'} & sys.modules.keys()\n"
+    statement += "from halfscope.integrations.accelerate import HalfscopeTracker\nHalfscopeTracker()"
+    done = python.run(["-c", LOADED.format(statement)], strict=False)
+    assert done.returncode == 0, done.stderr
+    assert "accelerate" in done.stdout.split()
 
 
 def test_files_of_the_folder_are_found_by_their_name() -> None:
