@@ -51,7 +51,7 @@ fuzz: setup ## Look for ways to lose, double or misread records, each time other
 calibrate: setup ## Compare some two hundred real trainings: false alarms among healthy ones, and what is found of bad ones
 	@$(BIN)/python -m tests.calibrate $(ARGS)
 
-calibrate-alerts: setup ## Try every preset on some 150 real trainings: false alarms of healthy ones, what is said of bad ones
+calibrate-alerts: setup ## Try every preset on some 190 real trainings: false alarms of healthy ones, what is said of bad ones
 	@$(BIN)/python -m tests.calibrate.alarms $(ARGS)
 
 test-versions: setup ## Run the tests of Lightning, Transformers and Accelerate with older versions of them

@@ -301,6 +301,39 @@ class Resumed(Training):
         return super().train(directory, first=first, run_id=run)
 
 
+class WarmUp(Training):
+    """A scale that begins at 2^24, under a rate that begins at nothing."""
+
+    init_scale = 2.0**24
+
+    def begin(self, step: int, run: Any) -> None:
+        self.rate(min(1.0, step / 400))
+
+
+class Short(Training):
+    """Twenty steps, to see whether it runs."""
+
+    def __init__(self, precision: str, seed: int, num_steps: int) -> None:
+        super().__init__(precision, seed, 20)
+
+
+class Done(Memorised):
+    """A hinge loss of examples that are soon told apart: exactly 0 from then on, and no gradient."""
+
+    def loss(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return functional.multi_margin_loss(self.model(inputs).float(), labels)
+
+
+class Thawed(Training):
+    """The first layer is frozen for a third, learns for a third, and is frozen again."""
+
+    def begin(self, step: int, run: Any) -> None:
+        learns = self.num_steps // 3 <= step < 2 * self.num_steps // 3
+        first = next(iter(self.model.children()))
+        for parameter in first.parameters():
+            parameter.requires_grad_(learns)
+
+
 class Usual(Training):
     """As PyTorch comes."""
 
@@ -325,6 +358,10 @@ COURSES: dict[str, Callable[[str, int, int], Training]] = {
     "ends": Ends,
     "gan": Gan,
     "resumed": Resumed,
+    "warm_up": WarmUp,
+    "short": Short,
+    "done": Done,
+    "thawed": Thawed,
 }
 
 

@@ -178,14 +178,14 @@ def _gradients() -> Iterable[Preset]:
         LOSS,
         "grad-norm-vanished",
         "Gradient vanished",
-        metric="grad.norm",
+        metric="grad_norm.of_loss",
         aggregation="max",
         window=Span(steps=100),
         threshold=1e-8,
         comparison="<",
         message="no gradient norm of the last 100 steps was above {threshold}, up to step {step}",
         reason="Below 1e-8 an update no longer changes float32 weights of usual size. Over 100 steps, because single"
-        " batches can have a gradient of zero.",
+        " batches can have a gradient of zero; where the loss itself is 0, nothing is left to learn.",
     )
     yield _preset(
         LOSS,

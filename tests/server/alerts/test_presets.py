@@ -143,6 +143,20 @@ def test_a_vanished_gradient_and_a_lost_best() -> None:
     }
 
 
+def test_no_gradient_of_a_loss_that_is_exactly_zero_is_nothing_amiss() -> None:
+    """A hinge loss whose examples are all told apart; also where it is told every fifth step alone. Where it has a loss
+    again, it is to have a gradient."""
+    rows = _steps(1000)
+    for row in rows:
+        is_zero = 300 <= row.step < 700
+        row.values |= values({"grad.norm": 0.0 if row.step >= 300 else 1.0})
+        if row.step % 5 == 0:
+            row.values |= values({"loss": 0.0 if is_zero else 1.0})
+    assert _fired(rows[:700]) == []
+    ((rule, _, fired, _),) = _fired(rows)
+    assert (rule, fired) == ("grad-norm-vanished", 700)
+
+
 def _paced(paces: list[float], num_samples: float = 64.0) -> list[Row]:
     """Steps of so many seconds each."""
     rows, now_s = [], 0.0

@@ -1,4 +1,4 @@
-"""How much the gradient norm varies.
+"""How large the gradient norm is where a gradient is to be expected, and how much it varies.
 
 Invariant: a norm that is NaN or infinite enters nothing.
 """
@@ -54,7 +54,38 @@ class _Volatility:
             self._memory["of"][labels].pop("first", None)
 
 
+class _OfLoss:
+    """The norm of each optimizer, without the steps in which nothing is left to learn."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        memory.setdefault("is_zero", False)
+
+    def feed(self, block: Block) -> Found:
+        losses = block.named("loss")
+        step, is_zero = (losses[0].step, losses[0].value == 0) if losses else (np.empty(0, np.int64), np.empty(0, bool))
+        is_zero = np.concatenate(([self._memory["is_zero"]], is_zero))  # by how many losses were told so far
+        found = {}
+        for column in block.named("grad.norm"):
+            value = np.where(is_zero[np.searchsorted(step, column.step, "right")], np.nan, column.value)
+            found[column.labels] = Samples(step=column.step, time_us=column.time_us, value=value)
+        self._memory["is_zero"] = bool(is_zero[-1])
+        return found
+
+    def restart(self) -> None:
+        self._memory["is_zero"] = False
+
+
 METRICS = (
+    Metric(
+        id="grad_norm.of_loss",
+        title="gradient norm of a loss above 0",
+        text="The gradient norm, without steps whose newest loss is exactly 0: there nothing is left to learn, and no"
+        " gradient is as it should be.",
+        make=_OfLoss,
+        inputs=Wanted(series=frozenset({"grad.norm", "loss"})),
+        panel="norm",
+    ),
     Metric(
         id="grad_norm_volatility",
         title="gradient norm volatility",
