@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import halfscope
@@ -60,8 +60,8 @@ class Training:
 
 
 @pytest.fixture
-def training(watching: Watching) -> Iterator[Training]:
-    yield Training(watching)
+def training(watching: Watching) -> Training:
+    return Training(watching)
 
 
 def test_more_rows_than_there_is_room_for_are_told_in_between(training: Training, watching: Watching) -> None:
@@ -188,7 +188,7 @@ def test_the_cost_holds_what_is_spent_in_the_helper(training: Training, watching
 
 def test_wrong_arguments_are_refused() -> None:
     """By its own functions, which nobody else calls; a refused start begins nothing."""
-    stretch = native.helper.Stretch()  # type: ignore[union-attr]
+    stretch = native.helper.Stretch()
     for call in (stretch.begin, stretch.end, stretch.forward, stretch.annotate, stretch.learn, stretch.start):
         with pytest.raises(TypeError):
             call(1)
