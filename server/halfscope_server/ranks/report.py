@@ -249,7 +249,7 @@ def _buckets(view: RunView, store: Store, attempt: int, world_size: int, judged:
     told = view.row.facts.get("buckets")
     known: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
     num_bytes, time_s = _by_bucket(view, store, "comm.bytes", attempt), _by_bucket(view, store, "comm.time_s", attempt)
-    newest = judged.errors
+    newest: Sequence[BucketError] | None = judged.errors
     if newest is None and world_size * max(len(num_bytes), len(time_s)) <= MAX_SLICES:
         newest = view.memo(("newest errors", attempt), lambda: _newest_errors(view, store, attempt, world_size))
     errors = {error.bucket: error for error in newest or ()}

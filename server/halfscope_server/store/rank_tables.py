@@ -384,6 +384,7 @@ class RankTables:
                 if not is_new:
                     return
                 queue = self._queues[key] = _Queue(world_size=state.world_size)
+            queue.world_size = max(queue.world_size, state.world_size)
             queue.batches += [
                 _Waiting(
                     rank=state.rank,
