@@ -5,8 +5,8 @@ copies differ by several percent through where their memory lies, which is more 
 default, with journal, sender process and a real server, mode="offline", and the default without the compiled helper.
 The order of turns is reversed every other round, so that drift cancels in the mean of two neighbours; what is printed
 is the median over those. A second unwatched turn of the default's copy, against the first, is the noise of the
-measurement itself. Where processor time goes is told apart: the training thread, the other threads of its process, the
-sender.
+measurement itself, and a turn whose hooks do nothing but a plain sum of each gradient is the floor. Where processor
+time goes is told apart: the training thread, the other threads of its process, the sender.
 Invariant: a turn holds as many steps as lie between two sketches, or a multiple of that: so each has its share of them,
 and the median is not of turns without any.
 """
@@ -82,6 +82,29 @@ class Turn:
     """By the agent's own clock, of which `halfscope.cost_share` is made."""
 
 
+@contextmanager
+def floor_hooks(work: workloads.Workload) -> Iterator[None]:
+    """A forward hook and one behind the optimizer's step that do nothing, and one before it that has torch read each
+    gradient once: what cannot be had for less from Python, whatever is then made of the numbers."""
+    parameters = list(work.model.parameters())
+
+    def read_all(*_: object) -> None:
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.sum()
+
+    handles = (
+        work.model.register_forward_pre_hook(lambda module, args: None),
+        work.optimizer.register_step_pre_hook(read_all),
+        work.optimizer.register_step_post_hook(lambda optimizer, args, kwargs: None),
+    )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 @dataclass(slots=True, kw_only=True)
 class Arm:
     """One training, and the run that watches it in turns."""
@@ -95,15 +118,18 @@ class Arm:
     unwatched: list[Turn] = field(default_factory=list)
     watched: list[Turn] = field(default_factory=list)
     again: list[Turn] = field(default_factory=list)
+    floor: list[Turn] = field(default_factory=list)
+    """With hooks that any watcher needs, which read each gradient once and do nothing else."""
 
     def helper(self) -> AbstractContextManager[None]:
         """In which its steps are made."""
         return without_helper() if self.is_plain else nullcontext()
 
-    def turn(self, is_watched: bool, num_steps: int, change_s: float) -> Turn:
-        """Some steps with the hooks set, or without any."""
-        with self.helper():
-            return self._turn(is_watched, num_steps, change_s)
+    def turn(self, into: list[Turn], num_steps: int, change_s: float) -> Turn:
+        """Some steps with the hooks set, or those of the floor, or without any; noted where it belongs."""
+        with self.helper(), floor_hooks(self.work) if into is self.floor else nullcontext():
+            into.append(self._turn(into is self.watched, num_steps, change_s))
+        return into[-1]
 
     def _turn(self, is_watched: bool, num_steps: int, change_s: float) -> Turn:
         watcher = self.run._watcher
@@ -128,10 +154,10 @@ class Arm:
         )
 
     def _clocks(self) -> tuple[float, float, float, float, float]:
-        guard = self.run._guard
-        assert guard is not None
+        watcher = self.run._watcher
+        assert watcher is not None
         wall_s, sender_s = time.perf_counter(), cpu_s_of(status(self.folder).pid)
-        return wall_s, time.thread_time(), time.process_time(), sender_s, guard.own_ns / 1e9
+        return wall_s, time.thread_time(), time.process_time(), sender_s, watcher.own_ns / 1e9
 
     def watched_update(self) -> None:
         """One step as a user's loop has it."""
@@ -156,6 +182,8 @@ def _names(workload: str) -> list[str]:
         f"agent.{workload}.unwatched.step_ms",
         f"agent.{workload}.again.ratio",
         f"agent.{workload}.again.extra_us",
+        f"agent.{workload}.floor_us",
+        f"agent.{workload}.floor_cpu_us",
         *(f"agent.{workload}.{arm}.{what}" for arm in PLANS[workload].arms for what in WHATS),
     ]
 
@@ -191,6 +219,10 @@ def _measure(workload: str, quick: bool) -> Iterator[Measurement]:
     ratio, extra_s = _median(one.wall_s / other.wall_s for one, other in pairs), [a.wall_s - b.wall_s for a, b in pairs]
     yield Measurement(name=f"agent.{workload}.again.ratio", value=ratio, unit="ratio")
     yield Measurement(name=f"agent.{workload}.again.extra_us", value=_median(extra_s) * 1e6, unit="us")
+    floor = list(zip(arms[DEFAULT].floor, base, strict=True))
+    floor_s, floor_cpu_s = _median(a.wall_s - b.wall_s for a, b in floor), _median(a.cpu_s - b.cpu_s for a, b in floor)
+    yield Measurement(name=f"agent.{workload}.floor_us", value=floor_s * 1e6, unit="us")
+    yield Measurement(name=f"agent.{workload}.floor_cpu_us", value=floor_cpu_s * 1e6, unit="us")
     for name, arm in arms.items():
         both = list(zip(arm.watched, arm.unwatched, strict=True))
         found = {
@@ -249,11 +281,11 @@ def _rounds(workload: str, plan: Plan, arms: dict[str, Arm], *, quick: bool) -> 
     for arm in arms.values():
         _settle(arm, quick=quick)
     default, change_s = arms[DEFAULT], 0.0 if quick else CHANGE_S
-    step_s = default.turn(False, 2, change_s).wall_s
+    step_s = default.turn([], 2, change_s).wall_s
     num_steps = max(1, round((0.05 if quick else plan.block_s) / step_s))
     if not quick:
         num_steps = -(-num_steps // default.sketch_every) * default.sketch_every
-    turns = [(arm, is_watched, into) for arm in arms.values() for is_watched, into in _order(arm, arm is default)]
+    turns = [(arm, into) for arm in arms.values() for into in _order(arm, arm is default)]
     round_s = (num_steps * step_s + max(change_s, step_s)) * len(turns)
     num_rounds = 2 if quick else min(plan.max_rounds, max(plan.min_rounds, int(plan.budget_s / round_s))) // 2 * 2
     say(
@@ -261,12 +293,12 @@ def _rounds(workload: str, plan: Plan, arms: dict[str, Arm], *, quick: bool) -> 
         f"{default.sketch_every}, about {num_rounds * round_s:.0f} s"
     )
     for number in range(num_rounds):
-        for arm, is_watched, into in turns if number % 2 == 0 else reversed(turns):
-            into.append(arm.turn(is_watched, num_steps, change_s))
+        for arm, into in turns if number % 2 == 0 else reversed(turns):
+            arm.turn(into, num_steps, change_s)
 
 
-def _order(arm: Arm, is_default: bool) -> list[tuple[bool, list[Turn]]]:
-    return [(False, arm.unwatched), (True, arm.watched), *([(False, arm.again)] if is_default else [])]
+def _order(arm: Arm, is_default: bool) -> list[list[Turn]]:
+    return [arm.unwatched, arm.watched, *([arm.again, arm.floor] if is_default else [])]
 
 
 def _settle(arm: Arm, *, quick: bool) -> None:

@@ -96,7 +96,7 @@ class Rounds:
         run._watcher.detach()
 
     def _clocks(self) -> tuple[float, float, float]:
-        return time.perf_counter(), time.process_time(), self.callback.run._guard.own_ns / 1e9
+        return time.perf_counter(), time.process_time(), self.callback.run._watcher.own_ns / 1e9
 
     def shares(self, kind: str, what: Callable[[Turn], float]) -> list[float]:
         """What each round of a kind takes more than its unwatched steps, as a share of them."""

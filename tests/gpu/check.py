@@ -464,7 +464,7 @@ def measure_cost(
 
 
 def own_ns(run: halfscope.Run) -> int:
-    return run._guard.own_ns  # type: ignore[union-attr]
+    return run._watcher.own_ns  # type: ignore[union-attr]
 
 
 def watched(run: halfscope.Run, step: Step) -> Callable[[], object]:
