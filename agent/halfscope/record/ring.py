@@ -12,6 +12,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from halfscope.wire.messages import Column, Points
@@ -32,7 +33,7 @@ class Block:
     """Rows of the same series, column by column: what most steps are told by."""
 
     steps: Sequence[int]
-    """Ascending, each once."""
+    """Ascending, each once. Where this and all else are views of memory (int64, float64), it is never read."""
     times_us: Sequence[int]
     sids: tuple[int, ...]
     """Each once."""
@@ -112,8 +113,12 @@ def to_points(rows: Iterable[Row | Block]) -> Points:
     Raises:
         TypeError, ValueError, OverflowError: a step or value that is no number, or a step beyond 64 bits.
     """
+    items = list(rows)
+    joined = _joined(items)
+    if joined is not None:
+        return joined
     table = _Table()
-    for item in _ascending(rows):
+    for item in _ascending(items):
         if isinstance(item, Block):
             table.add_block(item)
             continue
@@ -125,6 +130,27 @@ def to_points(rows: Iterable[Row | Block]) -> Points:
         else:
             table.add(step, time_us, sids, numbers)
     return table.points()
+
+
+def _joined(items: Sequence[Row | Block]) -> Points | None:
+    """Of blocks in memory as it lies, each behind the one before and of the same series: their bytes one after the
+    other, so that no number is made of them. None of anything else."""
+    blocks = [item for item in items if isinstance(item, Block) and isinstance(item.steps, memoryview)]
+    if not blocks or len(blocks) < len(items) or sys.byteorder == "big":
+        return None
+    sids = blocks[0].sids
+    if any(block.sids != sids for block in blocks) or any(
+        one.steps[-1] >= other.steps[0] for one, other in pairwise(blocks)
+    ):
+        return None
+    return Points(
+        steps=b"".join(block.steps for block in blocks),  # type: ignore[misc]
+        times_us=b"".join(block.times_us for block in blocks),  # type: ignore[misc]
+        columns=[
+            Column(sid=sids[at], values=b"".join(block.columns[at] for block in blocks), rows=b"")  # type: ignore[misc]
+            for at in sorted(range(len(sids)), key=sids.__getitem__)
+        ],
+    )
 
 
 class _Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from array import array
 from collections import Counter
 
 import pytest
@@ -61,7 +62,14 @@ def blocks(draw: st.DrawFn) -> Block:
     steps = sorted(draw(st.sets(st.integers(-5, 20), min_size=1, max_size=6)))
     sids = tuple(draw(st.lists(st.integers(0, 4), unique=True, min_size=1, max_size=4)))
     values = st.lists(st.floats(), min_size=len(steps), max_size=len(steps))
-    return Block(steps, [step + 100 for step in steps], sids, [draw(values) for _ in sids])
+    block = Block(steps, [step + 100 for step in steps], sids, [draw(values) for _ in sids])
+    return in_memory(block) if draw(st.booleans()) else block
+
+
+def in_memory(block: Block) -> Block:
+    """The same as views of memory."""
+    steps, times_us = (memoryview(array("q", numbers)) for numbers in (block.steps, block.times_us))
+    return Block(steps, times_us, block.sids, [memoryview(array("d", column)) for column in block.columns])
 
 
 @given(st.lists(blocks() | rows_strategy.map(tuple), max_size=5))
@@ -87,6 +95,16 @@ def test_blocks_give_the_points_of_their_rows(drawn: list[Block | tuple[Row, ...
     assert [step for step, _, _ in expanded(items)] == [
         step for item in items for step in (item.steps if isinstance(item, Block) else [item[0]])
     ]
+
+
+@given(st.lists(blocks(), min_size=1, max_size=4))
+def test_blocks_in_memory_give_the_points_of_numbers(drawn: list[Block]) -> None:
+    """One behind the other, of the same series in whatever order: byte for byte what lists give."""
+    items = [
+        Block([step + 100 * at for step in each.steps], each.times_us, (4, 0, 7), [each.columns[0]] * 3)
+        for at, each in enumerate(drawn)
+    ]
+    assert to_points([in_memory(item) for item in items]) == to_points(list(expanded(items)))
 
 
 def test_a_full_ring_drops_whole_blocks_and_counts_them() -> None:
