@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import halfscope
 import pytest
 import torch
 from halfscope.instrument.ddp.reducing import BLOCK_ELEMENTS, _norm_and_divide, default_of
+from halfscope.probes import communication
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.helpers.recorded import read_journal
@@ -24,6 +26,28 @@ def test_one_pass_gives_the_norm_before_and_the_quotient_after(count: int, dtype
     exact = values.double().norm().item()
     assert _norm_and_divide(values, divisor) == pytest.approx(exact, rel=1e-5)
     assert values.view(torch.uint8).equal(expected.view(torch.uint8))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_is_divided_in_one_pass_is_so_to_the_last_bit(dtype: torch.dtype) -> None:
+    """Infinities, NaN, zeros of both signs and subnormals, at addresses that are no multiple of a register's width."""
+    tiny, largest = torch.finfo(dtype).smallest_normal, torch.finfo(dtype).max
+    kinds = torch.tensor(
+        [0.0, -0.0, torch.inf, -torch.inf, torch.nan, tiny, -tiny / 3, largest, 1.0, -7.0], dtype=dtype
+    )
+    values = kinds.repeat(7)[1:]
+    expected = values.clone().mul_(1.0 / 3)
+    squares = communication.divide(values, 3)
+    if squares is not None:  # without the compiled helper there is no such pass
+        assert math.isnan(squares)
+        assert values.view(torch.uint8).equal(expected.view(torch.uint8))
+
+
+@pytest.mark.parametrize("values", [torch.ones(6, dtype=torch.float16), torch.ones(4, 4)[:, ::2], torch.ones(3).long()])
+def test_what_is_no_dense_row_of_wide_numbers_is_left_as_it_is(values: torch.Tensor) -> None:
+    """The slower way is taken instead."""
+    assert communication.divide(values, 2) is None
+    assert values.eq(1).all()
 
 
 @pytest.mark.parametrize("factor", [0.0, 1e-30, 1e-18, 1.0, 1e18, 1e30])
