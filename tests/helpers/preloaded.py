@@ -41,6 +41,8 @@ SERVING = ("halfscope_server.app", "halfscope_server.cli.serve", "alembic.comman
 SHARED = {TRAINING: "training", SERVING: "serving"}
 FOLDER = "HALFSCOPE_TEST_PRELOADED"
 """Names the folder in which the shared ones are found, each as a socket."""
+FORKED_S = 120.0
+"""Until a program has begun: what it is forked from may have to be loaded before."""
 
 _STAND_IN = """\
 import json, os, socket, sys
@@ -64,7 +66,11 @@ class Forked:
         self.args = list(arguments)
         self.returncode: int | None = None
         self._status, self._said = status, b""
-        self.pid = self._next_number(60.0)
+        try:
+            self.pid = self._next_number(FORKED_S)
+        except BaseException:
+            status.close()
+            raise
 
     def poll(self) -> int | None:
         try:
