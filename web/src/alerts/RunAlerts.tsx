@@ -89,8 +89,9 @@ export function LinkedAlert({ run }: { run: string }) {
         <strong>{alert.text}</strong>
         <p className="muted">
           {stepsOf(alert)}
-          {alert.fired_step !== null && ` · fired at step ${formatCount(alert.fired_step)} with ${alert.value_text}`}
-          {` · limit ${alert.threshold_text}`}
+          {alert.fired_step !== null && ` · fired at step ${formatCount(alert.fired_step)}`}
+          {/* What only says whether something is so has no number to tell. */}
+          {alert.value_text && ` with ${alert.value_text} · limit ${alert.threshold_text}`}
           {alert.reason && ` · ${alert.reason}`}
         </p>
       </div>
