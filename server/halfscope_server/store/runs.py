@@ -106,7 +106,7 @@ def _apply_one(
                 if one.state.forked_from:
                     rows.append(_of_start(one.state, seq, "forked", start))
                 elif held.started or "started" in values:
-                    values |= _joined(connection, one.state, seq, start, held, values, rows)
+                    values |= _joined(connection, one.state, seq, start, held, values, rows, now_us)
                 values |= _started(one.state, start, held, values)
             for record in decoded.facts:
                 facts |= plain.mapping(record.facts, "facts")
@@ -241,6 +241,7 @@ def _joined(
     held: sa.Row[Any],
     values: Mapping[str, Any],
     rows: list[dict[str, Any]],
+    now_us: int,
 ) -> dict[str, Any]:
     """Add to the event rows what a further stream's first Start record tells, and give what it changes of the run."""
     at = schema.stream.c
@@ -260,7 +261,11 @@ def _joined(
         return {}
     # An earlier start that comes later, from a machine that was away: what was taken for the first was a restart.
     step, time_us = (values.get(name, getattr(held, name)) for name in ("start_step", "created_us"))
-    rows.append(events.of_start(following, 0, "restarted", step=step, time_us=time_us))
+    number = cursors.server_seq(connection, state.run_id, now_us=now_us)
+    told = {"rank": following.rank, "attempt": following.attempt, "forked_from": ""}
+    rows.append(
+        events.of_server(following, number, "restarted", step=step, now_us=time_us, severity="info", attributes=told)
+    )
     return {"created_us": start.time_us, "start_step": start.start_step}
 
 
