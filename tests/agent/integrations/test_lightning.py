@@ -9,6 +9,7 @@ import pickle
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -210,10 +211,10 @@ def test_sixteen_mixed_on_a_cpu_is_told_as_what_it_is(lit: Any, read: Read) -> N
     assert not recorded.series("amp.scale")
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_several_optimizers_by_hand(lit: Any, precision: str, read: Read) -> None:
-    """Manual optimization: both optimizers' norms, and a loss for each step; with a scaler Lightning updates it behind
-    each optimizer, so that each of these is an attempt."""
+@pytest.mark.parametrize(("precision", "by_itself"), [("fp32", False), ("fp32", True), ("fp16", True)])
+def test_several_optimizers_by_hand(lit: Any, precision: str, by_itself: bool, read: Read, launching: Any) -> None:
+    """Manual optimization, with the callback and under `halfscope run`: both optimizers' norms, and a loss for each
+    step; with a scaler Lightning updates it behind each optimizer, so that each of these is an attempt."""
     norms: dict[str, list[float]] = {"SGD": [], "Adam": []}
 
     class Two(lit.Net):
@@ -240,7 +241,8 @@ def test_several_optimizers_by_hand(lit: Any, precision: str, read: Read) -> Non
             pass
 
     net = Two()
-    lit.trainer(precision, callbacks=[HalfscopeCallback()]).fit(net)
+    with launching() if by_itself else nullcontext():
+        lit.trainer(precision, callbacks=[] if by_itself else [HalfscopeCallback()]).fit(net)
     (recorded,) = read()
     for name, expected in norms.items():
         found = recorded.series("grad.norm", optimizer=name)
@@ -251,14 +253,16 @@ def test_several_optimizers_by_hand(lit: Any, precision: str, read: Read) -> Non
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_compiled_network(lit: Any, in_place: bool, read: Read) -> None:
-    """Every step of a network that is compiled, in place or wrapped, under the plain names."""
+def test_a_compiled_network(lit: Any, in_place: bool, read: Read, launching: Any) -> None:
+    """Every step of a network that is compiled, in place with the callback or wrapped under `halfscope run`, under the
+    plain names."""
     net = lit.Net()
     if in_place:
         net.net.compile(backend="eager")
     else:
         net.net = torch.compile(net.net, backend="eager")
-    lit.trainer(callbacks=[HalfscopeCallback()], max_steps=4).fit(net)
+    with nullcontext() if in_place else launching():
+        lit.trainer(callbacks=[HalfscopeCallback()] if in_place else [], max_steps=4).fit(net)
     (recorded,) = read()
     assert_same(recorded, net.seen)
     assert recorded.facts["parameters"]["names"][0] == "net.0.weight"

@@ -123,9 +123,10 @@ def test_fused_optimizers_skips_are_ours_alone(hf: Any, read: Read, tmp_path: Pa
     assert set(recorded.series("accelerate/skipped").values()) == {0.0}
 
 
-def test_evaluation_comes_at_its_step(hf: Any, read: Read, tmp_path: Path) -> None:
-    """Evaluation takes part in no step; its metrics stand at the newest one, without the speeds of it."""
-    trainer = hf.trainer(tmp_path, "fp32", [HalfscopeCallback()], eval_strategy="steps", eval_steps=4)
+def test_evaluation_comes_at_its_step(hf: Any, read: Read, launched: AutoWatch, tmp_path: Path) -> None:
+    """Evaluation takes part in no step; its metrics stand at the newest one, without the speeds of it: here under
+    `halfscope run`, with which the callback does the same."""
+    trainer = hf.trainer(tmp_path, "fp32", eval_strategy="steps", eval_steps=4)
     trainer.train()
     (recorded,) = read()
     assert_same(recorded, trainer.seen)
@@ -152,10 +153,10 @@ def test_each_training_of_a_sweep_is_a_run(hf: Any, read: Read, launched: AutoWa
     assert_same(found[2], last.seen)
 
 
-def test_a_resumed_training_goes_on_at_its_step(hf: Any, read: Read, tmp_path: Path) -> None:
-    """Behind a checkpoint steps are counted on."""
+def test_a_resumed_training_goes_on_at_its_step(hf: Any, read: Read, launched: AutoWatch, tmp_path: Path) -> None:
+    """Behind a checkpoint steps are counted on; under `halfscope run`, as with the callback."""
     hf.trainer(tmp_path, "fp32", [HalfscopeCallback()], save="steps", save_steps=5, max_steps=5).train()
-    trainer = hf.trainer(tmp_path, "fp32", [HalfscopeCallback()])
+    trainer = hf.trainer(tmp_path, "fp32")
     trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
     before, after = read()
     assert before.steps() == list(range(5))

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
+from accelerate.utils import imports
 
-from tests.helpers.frameworks.seen import Seen, norm_of
+from tests.helpers.frameworks.seen import Seen, look_once, norm_of
 
 __all__ = ["NUM_BATCHES", "Accelerator", "accelerator_for", "batches", "loop", "net"]
 
 NUM_BATCHES = 10
+look_once(imports, "_is_package_available")
 
 
 def accelerator_for(precision: str, **options: Any) -> Accelerator:

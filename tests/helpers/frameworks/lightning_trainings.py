@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from lightning.fabric.utilities import registry
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.plugins import MixedPrecision
 
-from tests.helpers.frameworks.seen import Seen, norm_of
+from tests.helpers.frameworks.seen import Seen, look_once, norm_of
 
 __all__ = ["NUM_BATCHES", "Net", "Trainer", "batches", "norm_of", "trainer"]
 
 NUM_BATCHES = 10
+look_once(registry, "entry_points")
 
 
 def batches(num: int = NUM_BATCHES, size: int = 4) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,11 @@ class Seen:
     applied: bool = True
     rate: float = math.nan
     """Learning rate that its step is made with."""
+
+
+def look_once(module: Any, name: str) -> None:
+    """Frameworks look for packages at each training, and at each step: here, what is installed does not change."""
+    setattr(module, name, functools.cache(getattr(module, name)))
 
 
 def weights(module: torch.nn.Module) -> list[Any]:

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import imports
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from tests.helpers.frameworks.seen import Seen, norm_of
+from tests.helpers.frameworks.seen import Seen, look_once, norm_of
 
 __all__ = ["BATCH", "NUM_ROWS", "Net", "TrainerCallback", "trainer"]
 
 NUM_ROWS, BATCH = 40, 4
+look_once(imports, "_is_package_available")
 
 
 class Net(torch.nn.Module):
