@@ -108,11 +108,14 @@ function HistoryDetails({ alert, now }: { alert: AlertItem; now: number }) {
   return (
     <div className="history-details">
       <Evidence alert={alert} height={96} unit={alert.value_text ? "" : "flag"} />
-      <p>
-        {alert.value_text ? `${alert.value_text} when it fired` : "Fired"}
-        {alert.fired_step !== null && ` at step ${formatCount(alert.fired_step)}`}
-        {alert.value_text && `; the limit is ${alert.threshold_text}`}.
-      </p>
+      {/* A rule that cannot be judged has compared nothing. */}
+      {alert.state !== "error" && (
+        <p>
+          {alert.value_text ? `${alert.value_text} when it fired` : "Fired"}
+          {alert.fired_step !== null && ` at step ${formatCount(alert.fired_step)}`}
+          {alert.value_text && `; the limit is ${alert.threshold_text}`}.
+        </p>
+      )}
       {alert.reason && <p className="muted">{alert.reason}</p>}
       <AlertNotes alert={alert} now={now} />
       {alert.notices.length > 0 && <Deliveries notices={alert.notices} now={now} />}
