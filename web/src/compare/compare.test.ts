@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it } from "vitest";
 import { makeReport, makeRun } from "../test/samples";
 import { baselineFirst, compareAddress } from "./address";
 import { addressOf, parseChosen, setStretch } from "./view";
-import { formatChange, numberRows } from "./words";
+import { formatChange, formatRatio, numberRows } from "./words";
 
 describe("which run is the baseline", () => {
   const fp16 = makeRun({ id: "half", precision_role: "fp16" });
@@ -47,6 +47,10 @@ describe("the address", () => {
 });
 
 describe("the numbers", () => {
+  it("tell a ratio that can be read, however small", () => {
+    expect([0, 1.7e-6, 0.5, 24].map(formatRatio)).toEqual(["0×", "1.70e-6×", "0.5×", "24×"]);
+  });
+
   const cell = (report: ReturnType<typeof makeReport>, title: string, member = 1) =>
     numberRows(report).find((row) => row.title === title)?.cells[member];
 

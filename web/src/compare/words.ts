@@ -47,9 +47,9 @@ export function intervalWords({ low, high }: Estimate, format: (value: number) =
   return low == null || high == null ? "" : `${format(low)} to ${format(high)}`;
 }
 
-/** 0.5×, 1.94×, 24×. */
+/** 0.5×, 1.94×, 24×, 1.70e-6×. */
 export function formatRatio(ratio: number): string {
-  return `${formatCompact(ratio)}×`;
+  return `${ratio > 0 && ratio < 1e-3 ? ratio.toExponential(2) : formatCompact(ratio)}×`;
 }
 
 /** "+1.2%", "-0.3%". */
