@@ -18,6 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 PAGES = {"accelerate": "accelerated", "lightning": "boring", "transformers": "bert"}
 """By which a `watch` or callback of ours stands in the program, to the name that it gives the run."""
+HELPERS = {"accelerate": "accelerate_loops", "lightning": "lightning_trainings", "transformers": "trainer_trainings"}
 OURS = re.compile(r"^from halfscope.*\n|^run = watch\(.*\n|, callbacks=\[HalfscopeCallback\(.*?\)\]", re.MULTILINE)
 SEED = "import torch\ntorch.set_num_threads(1)\ntorch.manual_seed(0)\n"
 
@@ -44,7 +45,9 @@ def test_a_page_runs_as_it_stands_and_is_recorded_likewise_without_us(
 ) -> None:
     """The program on the page trains and is watched to its end; `halfscope run` records the same of it, without the
     lines that are ours."""
-    framework(f"{page if page != 'transformers' else 'trainer'}_{'loops' if page == 'accelerate' else 'trainings'}")
+    framework(HELPERS[page])
+    # Accelerate keeps the settings of a process's first Accelerator for all: not another test's.
+    framework("accelerate_loops").accelerator_for("fp32")
     torch.manual_seed(0)
     exec(program_of(page), {"__name__": "__main__"})
     (recorded,) = read()

@@ -153,6 +153,7 @@ def test_the_cache_of_cast_weights_stays_as_lightning_has_it(lit: Any, read: Rea
             with Casts(self.net[0].weight) as casts:
                 loss = super().training_step(batch, batch_idx)
             self.num_casts.append(casts.number)
+            self.is_cached = torch.is_autocast_cache_enabled()
             return loss
 
         def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -163,7 +164,8 @@ def test_the_cache_of_cast_weights_stays_as_lightning_has_it(lit: Any, read: Rea
     plain, watched = Twice(), Twice()
     lit.trainer("fp16").fit(plain)
     lit.trainer("fp16", callbacks=[HalfscopeCallback()]).fit(watched)
-    assert plain.num_casts == watched.num_casts == [2] * lit.NUM_BATCHES
+    expected = 1 if plain.is_cached else 2  # 2.4.0 has it on
+    assert plain.num_casts == watched.num_casts == [expected] * lit.NUM_BATCHES
     assert weights(plain) == weights(watched)
     (recorded,) = read()
     assert_same(recorded, plain.seen)
