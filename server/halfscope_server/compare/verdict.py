@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 OF_SEEDS = ("seed", "data_order", "initial_weights")
 """What other seeds bring along: its size is what the noise band is about, so it makes nothing incomparable."""
-CONFIGURATION = "config"
+CONFIGURATION, STEPS = "config", "steps"
 GRAVITY: tuple[Outcome, ...] = ("worse", "unknown", "better", "equal")
 """The first of these that any member has is told of all."""
 TELLING_TOLERANCES = 10
@@ -70,6 +70,11 @@ class _Case:
     tolerance_share: float
     asked: str
     """The metric that was asked for, where another is compared."""
+    num_withheld: int
+    """Steps of the member that its scaler withheld."""
+    beyond: FairnessItem | None
+    """How far each came, where that is not the same."""
+    is_by_time: bool
     is_live: bool
 
 
@@ -103,6 +108,9 @@ def _case(comparison: Comparison, at: int) -> _Case:
         unknown=[item for item in items if item.states[at] == "unknown" and "quality" in item.confounds],
         tolerance_share=comparison.options.tolerance_share,
         asked="" if comparison.metric_asked == comparison.options.metric else comparison.metric_asked,
+        num_withheld=sum(comparison.stability[at].skips.values()),
+        beyond=next((item for item in different if item.id == STEPS), None),
+        is_by_time=comparison.options.align == "time",
         is_live=comparison.is_live,
     )
 
@@ -189,7 +197,7 @@ def _headline(cases: Sequence[_Case], verdicts: Sequence[Verdict]) -> str:
         start = _Start(step=verdict.from_step, layer=verdict.layer)
         part = f"{case.name} {_judgement(case, verdict.outcome, start)}"
         if not parts and verdict.outcome == "worse":
-            part += _because(case)
+            part += _because(case, start)
         parts.append(part)
     return _live(cases[0], f"Against {cases[0].baseline_name}: {'; '.join(parts)}.")
 
@@ -197,7 +205,7 @@ def _headline(cases: Sequence[_Case], verdicts: Sequence[Verdict]) -> str:
 def _sentence(case: _Case, outcome: Outcome, start: _Start) -> str:
     against = {"equal": "to", "worse": "than", "better": "than", "unknown": "against"}[outcome]
     text = f"{case.name} {_judgement(case, outcome, start, f'{against} {case.baseline_name}')}"
-    text += _because(case) if outcome == "worse" else _faulty_baseline(case, outcome) or _but(case, outcome)
+    text += _because(case, start) if outcome == "worse" else _faulty_baseline(case, outcome) or _but(case, outcome)
     costs = _cost_words(case)
     return _live(case, f"{text}{f'; {costs}' if costs else ''}.")
 
@@ -277,9 +285,9 @@ def _telling(items: Sequence[FairnessItem]) -> Sequence[FairnessItem]:
     return [item for item in items if item.id != CONFIGURATION] or items
 
 
-def _because(case: _Case) -> str:
+def _because(case: _Case, start: _Start) -> str:
     if not case.reasons:
-        return f", {_no_cause(case)}"
+        return f", {_no_cause(case, start)}"
     first = case.reasons[0]
     return f", {'' if first.certainty == 'measured' else 'likely '}because {first.text}"
 
@@ -292,10 +300,16 @@ def _faulty_baseline(case: _Case, outcome: Outcome) -> str:
     return f", {'' if found.certainty == 'measured' else 'likely '}because in {case.baseline_name} {found.text}"
 
 
-def _no_cause(case: _Case) -> str:
+def _no_cause(case: _Case, start: _Start) -> str:
+    speedup = case.cost.speedup
+    if case.is_by_time and speedup is not None and (speedup.high or speedup.value) < 1:
+        return f"likely because it is slower: {times(speedup)} the work in the same time"
     if case.numerics.reason:
         return f"why cannot be told: {case.numerics.reason}"
-    return "why cannot be told: no layer parts before that, and nothing was withheld or lost"
+    # What parts first is named before this, and is not said to be missing.
+    before = "" if start.layer else "no layer parts before that, and "
+    withheld = f"but for {plural(case.num_withheld, 'skipped step')} " if case.num_withheld else ""
+    return f"why cannot be told: {before}{withheld}nothing was withheld or lost"
 
 
 def _but(case: _Case, outcome: Outcome) -> str:
@@ -307,7 +321,8 @@ def _but(case: _Case, outcome: Outcome) -> str:
     if numerics.first_step is None or outcome == "better":
         return ""
     where = layer_words(numerics.first_layer)
-    return f"; gradients differ in {where} from step {integer(numerics.first_step)} on, which does not make it worse"
+    harmless = ", which does not make it worse" if outcome == "equal" else ""
+    return f"; gradients differ in {where} from step {integer(numerics.first_step)} on{harmless}"
 
 
 def _cost_words(case: _Case) -> str:
@@ -362,6 +377,8 @@ def _limits(case: _Case, outcome: Outcome) -> list[str]:
         found.append(f"not recorded of both: {_listed([within_sentence(item.title) for item in case.unknown])}")
     different = [*case.confounders, *(item for item in case.slowing if item not in case.confounders)]
     found += [f"{within_sentence(item.title)}: {_difference_in(case, item)}" for item in different]
+    if case.beyond is not None and not case.is_live:
+        found.append(f"{within_sentence(case.beyond.title)}: {_difference_in(case, case.beyond)}")
     if case.is_live:
         found.append("still training: this is as far as both have come")
     return [text for text in found if text]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from halfscope_server.compare.comparison import Comparison
 from halfscope_server.compare.types import (
+    Alignment,
     Cost,
     Estimate,
     Fairness,
@@ -102,6 +103,8 @@ def _judged(
     reasons: tuple[Reason, ...] = (),
     items: tuple[FairnessItem, ...] = (),
     live: bool = False,
+    cost: Cost = COST,
+    align: Alignment = "attempts",
 ) -> tuple[Verdict, str, Outcome]:
     views = Views(store)
     for run_id, name in (("a", "fp32"), ("b", "fp16")):
@@ -111,10 +114,10 @@ def _judged(
             if not live:
                 writer.end()
             writer.commit()
-    comparison = Comparison([view for run_id in "ab" if (view := views.get(run_id))], Options())
+    comparison = Comparison([view for run_id in "ab" if (view := views.get(run_id))], Options(align=align))
     comparison.memo("quality", lambda: [replace(QUALITY, run="a"), quality])
     comparison.memo("numerics", lambda: [replace(NUMERICS, run="a"), numerics])
-    comparison.memo("cost", lambda: [replace(COST, run="a", speedup=None), COST])
+    comparison.memo("cost", lambda: [replace(COST, run="a", speedup=None), cost])
     comparison.memo("fairness", lambda: Fairness(items=list(items), num_same=0, num_different=0, num_unknown=0))
     comparison.memo(("reasons", 1), lambda: list(reasons))
     (verdict,), sentence, outcome = judge(comparison)
@@ -149,7 +152,12 @@ def test_a_worse_run_is_told_from_where_and_why(sqlite_store: Store) -> None:
     ("numerics", "step", "layer", "told"),
     [
         (NUMERICS, 340, "", "why cannot be told: no layer parts before that"),
-        (replace(NUMERICS, first_step=310, first_layer="body"), 310, "body", "why cannot be told"),
+        (
+            replace(NUMERICS, first_step=310, first_layer="body"),
+            310,
+            "body",
+            "in body at step 310, why cannot be told: nothing was withheld or lost",
+        ),
         # What parts later than the metric is no cause of it.
         (replace(NUMERICS, first_step=380, first_layer="body"), 340, "", "why cannot be told"),
         (replace(NUMERICS, reason="the runs have no layer in common"), 340, "", "no layer in common"),
@@ -227,6 +235,11 @@ def test_layers_that_differ_alone_are_no_fault(sqlite_store: Store) -> None:
     _, sentence, outcome = _judged(sqlite_store, numerics=numerics)
     assert outcome == "equal"
     assert "gradients differ in body from step 50 on, which does not make it worse" in sentence
+    # Where the metric says nothing, neither does it say that they do no harm.
+    _, sentence, outcome = _judged(sqlite_store, numerics=numerics, items=(BATCH,))
+    assert outcome == "unknown"
+    assert "gradients differ in body from step 50 on" in sentence
+    assert "does not make it worse" not in sentence
 
 
 def test_a_baseline_that_ends_as_no_number_is_told_with_its_step(sqlite_store: Store) -> None:
@@ -260,6 +273,24 @@ def test_a_live_pair_is_told_as_so_far(sqlite_store: Store) -> None:
     verdict, sentence, _ = _judged(sqlite_store, live=True)
     assert sentence.startswith("So far: fp16 is equal")
     assert any("still training" in limit for limit in verdict.limits)
+
+
+def test_skips_speed_and_length_are_not_passed_over_where_no_cause_is_known(sqlite_store: Store) -> None:
+    """Skipped steps are no steps of which nothing was withheld; in the same time a slower run is behind for that alone;
+    how much of two runs is compared is among the limits."""
+    writer = RunWriter(sqlite_store, "b", name="fp16")
+    writer.points("loss", np.arange(20), 1.0)
+    for step in (3, 4):
+        writer.skip(step, "settling")
+    writer.end()
+    writer.commit()
+    steps = _item("steps", "Steps done", "20 against 400: the first 20 are compared")
+    verdict, sentence, _ = _judged(sqlite_store, WORSE, items=(steps,))
+    assert "no layer parts before that, and but for 2 skipped steps nothing was withheld or lost" in sentence
+    assert "steps done: 20 against 400: the first 20 are compared" in verdict.limits
+    slow = replace(COST, speedup=Estimate(value=0.5, low=0.45, high=0.55))
+    _, sentence, _ = _judged(sqlite_store, WORSE, cost=slow, align="time")
+    assert "likely because it is slower: 0.5× (0.45 to 0.55) the work in the same time" in sentence
 
 
 def test_what_was_not_recorded_is_among_the_limits(sqlite_store: Store) -> None:
