@@ -245,7 +245,7 @@ def test_the_checkpoint_before_a_seq_is_that_of_its_segment(place: StreamPlace) 
 
 
 def damaged(whole: bytes) -> Iterator[tuple[bytes, int, bool]]:
-    """Each byte flipped, and cut at each length: what is left, where it differs, and whether something stands behind."""
+    """Each byte flipped, and cut at each length: what is left, where it differs, whether more follows."""
     for at in range(len(whole)):
         yield whole[:at] + bytes([whole[at] ^ 0x5A]) + whole[at + 1 :], at, True
         yield whole[:at], at, False
