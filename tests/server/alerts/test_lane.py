@@ -18,10 +18,10 @@ SHAPES = {
             "below_best": {"best"},
             "change": {"key", "value"},
             "last": set(),
-            **dict.fromkeys(
-                ("max", "mean", "min", "rate", "sum"),
-                {"channels", "block", "merged", "current", "carry", "before_key", "before"},
-            ),
+            **{
+                name: {"channels", "block", "merged", "current", "carry", "before_key", "before"}
+                for name in ("max", "mean", "min", "rate", "sum")
+            },
             "quantile": {"tail", "mark", "found"},
             "ratio": {"window", "usual", "seen"},
             "zscore": {"mean", "origin", "all", "inside"},
