@@ -117,6 +117,11 @@ class Judgement:
         return not self.is_repeat and self.gain > 0 and abs(self.judged) > max(self.half, LOST_GAIN * self.gain)
 
     @property
+    def num_steps(self) -> int:
+        """Of the baseline, from the first to the last of what both have."""
+        return int(self.pair.baseline.step[-1] - self.pair.baseline.step[0]) + 1
+
+    @property
     def is_far(self) -> bool:
         """Whether the difference is many times the level that it would be relative to."""
         return abs(self.difference) > FAR * self.reference

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 OSCILLATION_STEPS = 200
 """Steps of the running median, and of the percentiles of what is left."""
+FEWEST_STEPS = 20
+"""Of what both have; fewer show a difference, but show nobody to be equal."""
 UNKNOWN_DIRECTION = "whether more or less of {} is better is not known from its name"
 
 
@@ -118,12 +120,26 @@ def _outcome(judged: Judgement, is_lower_better: bool | None, metric: str) -> tu
     if not judged.is_beyond:
         if judged.is_blind:
             return "unknown", f"noise of ±{share(judged.half / judged.reference)} hides any difference that matters"
-        return ("unknown" if judged.noise == "none" else "equal"), ""
+        if judged.noise == "none":
+            return "unknown", ""
+        if judged.num_steps < FEWEST_STEPS:
+            return "unknown", f"{plural(judged.num_steps, 'step')} that both have show no two runs to be equal"
+        return "equal", _coarse_words(judged, metric)
     if judged.is_repeat:
         return "unknown", "a repeat of the baseline that lies outside of the others"
     if is_lower_better is None:
         return "unknown", UNKNOWN_DIRECTION.format(metric)
     return ("worse" if (judged.difference > 0) == is_lower_better else "better"), ""
+
+
+def _coarse_words(judged: Judgement, metric: str) -> str:
+    """What is within a band that is wide beside the level, though not beside what the baseline gained to get there."""
+    if judged.half <= judging.LOST_GAIN * judged.reference:
+        return ""
+    return (
+        f"the {metric} is small beside what the baseline gained: noise is ±{share(judged.half / judged.reference)} of it"
+        f" (±{share(judged.half / judged.gain)} of the gain), and less than that is not seen"
+    )
 
 
 def _of_ruined(comparison: Comparison, index: int, baseline: Ruin | None, member: Ruin | None) -> Quality:

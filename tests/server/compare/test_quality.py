@@ -284,6 +284,36 @@ def test_within_a_band_that_hides_everything_nothing_is_equal(lite: Store, write
     assert "hides any difference that matters" in found.reason
 
 
+def test_a_few_steps_show_nobody_to_be_equal(lite: Store, write_run: WriteRun) -> None:
+    """Six steps that agree to a thousandth are no finding; six that differ by half are one; twenty that agree are."""
+    for name, num_steps, factor in (("few", 6, 1.001), ("far", 6, 1.5), ("enough", 20, 1.001)):
+        for run, times in ((f"{name}1", 1.0), (f"{name}2", factor)):
+            writer = write_run(run)
+            writer.facts(precision=run[-1], seed=0)
+            writer.points("loss", range(num_steps), times * np.linspace(2.3, 2.2, num_steps))
+            writer.commit()
+    found = {name: compare(lite, f"{name}1", f"{name}2").quality[1] for name in ("few", "far", "enough")}
+    assert {name: quality.outcome for name, quality in found.items()} == {
+        "few": "unknown",
+        "far": "worse",
+        "enough": "equal",
+    }
+    assert found["few"].reason.startswith("6 steps that both have show no two runs to be equal")
+
+
+def test_a_band_that_is_wide_beside_the_level_is_told(lite: Store, write_run: WriteRun) -> None:
+    """Losses that fell from 2 to about a hundredth and differ by a third of that: equal, with how coarse that is."""
+    fall = 0.01 + 2 * np.exp(-np.arange(NUM_STEPS) / 100)
+    for run in (0, 1):
+        noise = np.random.default_rng(run).normal(0, 0.5, NUM_STEPS)
+        write(write_run, f"run{run + 1}", fall * np.exp(noise), precision=str(run))
+    found = member(lite)
+    assert found.outcome == "equal"
+    assert found.noise_share is not None
+    assert found.noise_share > 0.25
+    assert "is small beside what the baseline gained" in found.reason
+
+
 def test_runs_that_skipped_every_step_have_no_applied_one_to_compare(lite: Store, write_run: WriteRun) -> None:
     """By applied steps all of theirs lie at one place."""
     for run in ("run1", "run2"):
