@@ -136,9 +136,10 @@ def _coarse_words(judged: Judgement, metric: str) -> str:
     """What is within a band that is wide beside the level, though not beside what the baseline gained to get there."""
     if judged.half <= judging.LOST_GAIN * judged.reference:
         return ""
+    of_level, of_gain = share(judged.half / judged.reference), share(judged.half / judged.gain)
     return (
-        f"the {metric} is small beside what the baseline gained: noise is ±{share(judged.half / judged.reference)} of it"
-        f" (±{share(judged.half / judged.gain)} of the gain), and less than that is not seen"
+        f"the {metric} is small beside what the baseline gained: noise is ±{of_level} of it (±{of_gain} of the gain),"
+        " and less than that is not seen"
     )
 
 
