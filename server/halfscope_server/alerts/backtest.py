@@ -229,6 +229,8 @@ def _of_run(view: RunView, rule: Rule, baseline: Baseline, width_px: int) -> tup
     lanes = _lanes(view, rule)
     histories = [History(view, _wanted(metric), None if lane is None else frozenset(lane)) for lane in lanes]
     spans = [span for history in histories for part in history.parts if (span := part.span) is not None]
+    if not spans:  # what is made of sketches alone has no series that says where it lies
+        spans = [(attempt.span.first_step, attempt.span.last_step) for attempt in view.attempts]
     first, last = min((span[0] for span in spans), default=None), max((span[1] for span in spans), default=None)
     seen = _Seen(_Bins(first or 0, last or 0, width_px))
     note = ""
@@ -336,7 +338,10 @@ def _summary(runs: Sequence[BacktestRun]) -> str:
     """`would have fired 2 times in 3 runs`."""
     if not runs:
         return "no run to try it on"
-    count, where = sum(run.num_episodes for run in runs), plural(len(runs), "run")
+    judged = [run for run in runs if run.num_episodes or not run.note]
+    count, where = sum(run.num_episodes for run in runs), plural(len(judged), "run")
+    if not judged:
+        return f"nothing to judge in {plural(len(runs), 'run')}"
     if not count:
         return f"would not have fired in {where}"
     least = "at least " if any(run.num_episodes >= MAX_COUNTED for run in runs) else ""

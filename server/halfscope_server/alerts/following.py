@@ -420,7 +420,7 @@ def _error(run: RunRow, row: RuleRow, rule: Rule, why: str) -> EpisodeRow:
         value=math.nan,
         worst=math.nan,
         threshold=rule.threshold,
-        text=f"cannot be evaluated: {why}",
+        text=f"the rule {rule.name} cannot be evaluated: {why}",
         evidence={},
         updated_us=0,
     )

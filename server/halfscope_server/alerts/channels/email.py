@@ -44,7 +44,7 @@ class Email:
             name="to",
             title="To",
             text="Addresses, separated by commas.",
-            placeholder="anna@example.org, bert@example.org",
+            placeholder="team@example.org, on-call@example.org",
             pattern=rf"{ADDRESS}(\s*,\s*{ADDRESS}){{0,49}}",
             expected="up to 50 addresses, separated by commas",
         ),
