@@ -34,7 +34,7 @@ from tests.bench.server_process import serving
 
 NUM_FIRST, NUM_TIMED = 12, 2
 """Steps before the first round, and of a round's first and last turn."""
-BUDGET_S = 100.0
+BUDGET_S = 150.0
 CYCLE = (UNSKETCHED, UNWATCHED, UNSKETCHED, SKETCHED)
 """What the rounds are of: of what makes most of `default`'s uncertainty there are most."""
 Course = Generator[None, None, None]
@@ -111,11 +111,11 @@ def _mean(one: Turn, other: Turn) -> Turn:
 
 def _gpt() -> workloads.Gpt:
     torch.manual_seed(0)
-    return workloads.Gpt(num_layers=6, width=256, num_heads=8, num_tokens=64, vocabulary=1024)
+    return workloads.Gpt(num_layers=6, width=256, num_heads=8, num_tokens=128, vocabulary=2048)
 
 
 def _text() -> torch.Tensor:
-    return torch.randint(0, 1024, (4, 65), generator=torch.Generator().manual_seed(0))
+    return torch.randint(0, 2048, (4, 129), generator=torch.Generator().manual_seed(0))
 
 
 def _loss(model: torch.nn.Module, text_BT: torch.Tensor) -> torch.Tensor:
