@@ -19,11 +19,11 @@ from halfscope_server.store.block import Axis
 from halfscope_server.store.engine import Database
 from halfscope_server.store.packing import unpack_axis, unpack_values
 from halfscope_server.store.rank_tables import WANTED, RankTables
-from halfscope_server.store.records import measured_of
+from halfscope_server.store.tails import records_of
 from halfscope_server.store.types import SERVER_STREAM
 
-stream, chunk, series_chunk, segment, stream_series = (
-    schema.stream, schema.chunk, schema.series_chunk, schema.segment, schema.stream_series
+stream, chunk, series_chunk, stream_series = (
+    schema.stream, schema.chunk, schema.series_chunk, schema.stream_series
 )  # fmt: skip
 
 _STREAMS = (
@@ -34,16 +34,6 @@ _STREAMS = (
         stream.c.stream != SERVER_STREAM,
     )
     .order_by(stream.c.rank, stream.c.stream)
-)
-_SEGMENTS = (
-    sa.select(segment.c.raw_bytes, segment.c.body)
-    .where(
-        segment.c.run_id == sa.bindparam("b_run"),
-        segment.c.attempt == sa.bindparam("b_attempt"),
-        segment.c.stream == sa.bindparam("b_stream"),
-        segment.c.first_seq >= sa.bindparam("b_since"),
-    )
-    .order_by(segment.c.first_seq)
 )
 _IS_OF_CHUNK = sa.and_(
     *(chunk.c[name] == series_chunk.c[name] for name in ("run_id", "attempt", "stream", "first_seq"))
@@ -106,7 +96,8 @@ def complete(database: Database, tables: RankTables, run_id: str, attempt: int) 
         lacking = []
         for row in streams:
             since = table.taken.get(row.stream, row.compacted)
-            points = _points(connection, {**names, "b_stream": row.stream}, since) if since < row.next else []
+            records = records_of(connection, run_id, attempt, row.stream, since=since) if since < row.next else ()
+            points = [record for record in records if isinstance(record, Points)]
             if since < row.next or row.stream not in table.taken:
                 lacking.append(
                     Lacking(
@@ -115,13 +106,6 @@ def complete(database: Database, tables: RankTables, run_id: str, attempt: int) 
                     )
                 )  # fmt: skip
         table.fill(lacking)
-
-
-def _points(connection: sa.Connection, names: Mapping[str, object], since: int) -> list[Points]:
-    found = connection.execute(_SEGMENTS, {**names, "b_since": since})
-    return [
-        record for raw_bytes, body in found for record in measured_of(body, raw_bytes) if isinstance(record, Points)
-    ]
 
 
 def _chunks(
