@@ -85,6 +85,8 @@ class Outbox:
         self._unsaved = False
         self.due_s = 0.0
         """When the next batch goes at the latest."""
+        self.live_due_s = 0.0
+        """When it is looked next whether so much waits that the newest numbers are told beside it."""
 
     @property
     def key(self) -> tuple[str, str]:

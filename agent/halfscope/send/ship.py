@@ -123,8 +123,6 @@ class Shipper:
         self._connect_at_s = self._scan_at_s = self._save_at_s = clock_s()
         self._has_scanned = False
         self._look_again_s: dict[StreamPlace, float] = {}
-        self._live_at_s: dict[Key, float] = {}
-        """When the newest numbers of a stream with a backlog are told next."""
         self._num_turns = 0
 
     @property
@@ -333,9 +331,11 @@ class Shipper:
 
     def _live(self, key: Key, outbox: Outbox, now_s: float) -> list[AgentFrame]:
         """The newest numbers of a stream of which more waits than may be sent now; they are not stored."""
-        if now_s < self._live_at_s.get(key, 0.0) or outbox.fill() < BATCH_BYTES:
+        if now_s < outbox.live_due_s:
             return []
-        self._live_at_s[key] = now_s + LIVE_INTERVAL_S
+        outbox.live_due_s = now_s + LIVE_INTERVAL_S  # also where nothing waits: to find that out is to read
+        if outbox.fill() < BATCH_BYTES:
+            return []
         found = newest(outbox.place, key)
         return [found] if found is not None and time.time() - found.time_us / 1e6 <= LIVE_AGE_S else []
 
