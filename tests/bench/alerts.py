@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import http.server
 import json
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +39,7 @@ from halfscope_server.alerts.service import AlertService, pause_s
 from halfscope_server.store.store import Store
 from halfscope_server.store.types import ChannelRow
 
-from tests.bench.ingest import quantile
+from tests.bench.ingest import begin, prepared, quantile
 from tests.bench.report import Bench, Measurement, say
 from tests.bench.senders import Plan
 from tests.bench.server_process import serving
@@ -204,22 +201,9 @@ def _step_to_notify(quick: bool) -> Iterator[Measurement]:
                 steps_per_s=STEPS_PER_S,
                 seed=1,
             )
-            background = subprocess.Popen(
-                [sys.executable, "-m", "tests.bench.senders", json.dumps(asdict(others))],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            try:
-                assert background.stdin is not None
-                assert background.stdout is not None
-                background.stdout.readline()
-                background.stdin.write("go\n")
-                background.stdin.flush()
+            with prepared([others]) as (background,):
+                begin(background)
                 happened = _spikes(server.url, server.token, num_spikes)
-            finally:
-                background.kill()
-                background.wait()
         waits = sorted((receiver.arrived[step] - at) * 1e3 for step, at in happened.items() if step in receiver.arrived)
         if len(waits) < len(happened):
             raise RuntimeError(f"{len(happened)} bad steps and {len(waits)} notifications")

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ from tests.bench.server_process import serving
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+Popen = subprocess.Popen[str]
 NUM_PROCESSES = 2
 FLOOR_COMMIT_ROWS = 20_000
 
@@ -93,8 +95,9 @@ def _paced(quick: bool) -> Iterator[Measurement]:
     yield Measurement(name="server.ingest.paced_points_per_s", value=num_sent / took_s, unit="points/s")
 
 
-def run_senders(plans: Sequence[DataclassInstance], module: str = "tests.bench.senders") -> list[Result]:
-    """Runs one process of a module per plan, all beginning at the same moment."""
+@contextmanager
+def prepared(plans: Sequence[DataclassInstance], module: str = "tests.bench.senders") -> Iterator[list[Popen]]:
+    """One process of a module per plan, each ready to begin; what still runs when the context is left is ended."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", module, json.dumps(asdict(plan))],
@@ -108,23 +111,34 @@ def run_senders(plans: Sequence[DataclassInstance], module: str = "tests.bench.s
         for process in processes:
             assert process.stdout is not None
             if process.stdout.readline().strip() != "ready":
-                raise RuntimeError(f"a process of agents ended with code {process.wait()} before it was ready")
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        results = []
-        for process in processes:
-            said, _ = process.communicate()
-            if process.returncode != 0:
-                raise RuntimeError(f"a process of agents ended with code {process.returncode}")
-            results.append(Result(**json.loads(said)))
-        return results
+                raise RuntimeError(f"a process of {module} ended with code {process.wait()} before it was ready")
+        yield processes
     finally:
         for process in processes:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+
+
+def begin(process: Popen) -> None:
+    """Lets one that is ready begin."""
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+def run_senders(plans: Sequence[DataclassInstance], module: str = "tests.bench.senders") -> list[Result]:
+    """Runs one process of a module per plan, all beginning at the same moment."""
+    with prepared(plans, module) as processes:
+        for process in processes:
+            begin(process)
+        results = []
+        for process in processes:
+            said, _ = process.communicate()
+            if process.returncode != 0:
+                raise RuntimeError(f"a process of {module} ended with code {process.returncode}")
+            results.append(Result(**json.loads(said)))
+        return results
 
 
 def _processor_s(pid: int) -> float:

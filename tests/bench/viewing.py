@@ -12,25 +12,23 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
 from halfscope.config import new_run_id
 from playwright.sync_api import Page, sync_playwright
 from websockets.asyncio.client import connect
 
-from tests.bench.ingest import quantile
+from tests.bench.ingest import Popen, begin, prepared, quantile
 from tests.bench.report import Bench, Measurement, say
 from tests.bench.server_process import Server, serving
 from tests.bench.watched_senders import WatchedPlan
 
+TRAININGS = "tests.bench.watched_senders"
 PANELS = ("loss", "norm", "step-time", "layers-heatmap")
 STEPS_PER_S = 10.0
 CHROMIUM = "/usr/bin/chromium"
@@ -74,7 +72,7 @@ def _measure(quick: bool) -> Iterator[Measurement]:
             seconds=seconds,
         )
         chosen = [plan.runs[at % num_runs] for at in range(num_viewers)]
-        with _trainings(plan) as process, _page(server) as page, _Viewers(server, chosen[1:]) as viewers:
+        with prepared([plan], TRAININGS) as (process,), _page(server) as page, _Viewers(server, chosen[1:]) as viewers:
             began_us = _train(process, page, f"{server.url}/runs/{chosen[0]}")
             drawn = page.evaluate("() => window.seen")
     began = dict(zip(plan.runs, began_us, strict=True))
@@ -100,30 +98,10 @@ def _waits_ms(watched: Sequence[tuple[int, Seen]], plan: WatchedPlan) -> list[fl
     return sorted(waits)
 
 
-@contextmanager
-def _trainings(plan: WatchedPlan) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.bench.watched_senders", json.dumps(asdict(plan))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        if process.stdout.readline().strip() != "ready":
-            raise RuntimeError(f"the trainings ended with code {process.wait()} before they were ready")
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _train(process: subprocess.Popen[str], page: Page, url: str) -> list[int]:
+def _train(process: Popen, page: Page, url: str) -> list[int]:
     """Lets them train, and the browser look; gives when each began."""
-    assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
+    begin(process)
     page.goto(url)
     page.wait_for_selector("#panel-loss .js-plotly-plot .main-svg")
     page.evaluate(WATCH_CHART)
