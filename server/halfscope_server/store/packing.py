@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -152,45 +153,78 @@ def pack_buckets(buckets: Buckets, *, width: int, level: int) -> bytes:
     return compress(head + b"".join(shuffled(column) for column in columns), level)
 
 
-def unpack_buckets(data: bytes) -> Buckets:
-    """What `pack_buckets` was given."""
-    raw = memoryview(_codecs.decompress(data))
-    num_buckets, width, first_bucket, first_us, flags = _BUCKETS_HEAD.unpack_from(raw)
+def unpack_buckets(packed: Sequence[bytes]) -> Buckets:
+    """What `pack_buckets` was given, of several chunks one behind the other; at least one.
+
+    Those laid out alike are unpacked together: of one chunk nearly all the time would go into calls.
+    """
+    opened = [_codecs.decompress(data) for data in packed]
+    heads = [_BUCKETS_HEAD.unpack_from(raw) for raw in opened]
+    alike: dict[tuple[int, int, int], list[int]] = {}
+    for place, (num_buckets, width, _, _, flags) in enumerate(heads):
+        alike.setdefault((num_buckets, width, flags), []).append(place)
+    found = {layout: _unpack_alike([opened[at] for at in places], *layout) for layout, places in alike.items()}
+    if len(found) == 1:
+        (columns,) = found.values()
+        return Buckets(**{name: column.reshape(-1) for name, column in columns.items()})
+    ends = np.cumsum([num_buckets for num_buckets, *_ in heads])
+    joined = {name: np.empty(ends[-1], column.dtype) for name, column in next(iter(found.values())).items()}
+    for layout, places in alike.items():
+        at = ends[places][:, None] + np.arange(-layout[0], 0)
+        for name, column in found[layout].items():
+            joined[name][at] = column
+    return Buckets(**joined)
+
+
+def _unpack_alike(opened: Sequence[bytes], num_buckets: int, width: int, flags: int) -> dict[str, NDArray[Any]]:
+    """The columns of chunks of one layout: [chunks, buckets]."""
+    raw = np.frombuffer(opened[0] if len(opened) == 1 else b"".join(opened), "u1").reshape(len(opened), -1)
+    first_bucket, first_us = raw[:, 8 : _BUCKETS_HEAD.size - 1].copy().view("<i8").T[..., None]
     at = _BUCKETS_HEAD.size
 
     def taken(dtype: str, num_values: int) -> NDArray[Any]:
         nonlocal at
-        at += num_values * int(dtype[-1])
-        return unshuffled(raw[at - num_values * int(dtype[-1]) : at], dtype)
+        size = int(dtype[-1])
+        planes = raw[:, at : at + size * num_values].reshape(len(opened), size, num_values)
+        at += size * num_values
+        values = np.empty((len(opened), num_values, size), "u1")
+        for k in range(size):
+            values[:, :, k] = planes[:, k]
+        return values.reshape(len(opened), -1).view(dtype)
 
-    integers = taken("<i4", 8 * num_buckets).astype(np.int64).reshape(8, num_buckets)
-    times = taken("<i4" if flags & _IS_INT32 else "<i8", num_buckets - 1)
-    floats = taken("<f4" if flags & _IS_FLOAT32 else "<f8", 4 * num_buckets).astype(np.float64).reshape(4, num_buckets)
+    def by_column(values: NDArray[Any], dtype: type) -> NDArray[Any]:
+        return values.reshape(len(opened), -1, num_buckets).transpose(1, 0, 2).astype(dtype, order="C")
+
+    integers = by_column(taken("<i4", 8 * num_buckets), np.int64)
+    deltas = taken("<i4" if flags & _IS_INT32 else "<i8", num_buckets - 1)
+    floats = by_column(taken("<f4" if flags & _IS_FLOAT32 else "<f8", 4 * num_buckets), np.float64)
     total = taken("<f8", num_buckets)
-    bucket = np.cumsum(integers[0])
-    bucket += first_bucket
+    bucket = np.cumsum(integers[0], axis=1) + first_bucket
     integers[1:4] += bucket * width
     head_step, first_step, last_step = integers[1:4]
     has_none = last_step < bucket * width
     if bool(has_none.any()):
         first_step[has_none] = NEVER
         last_step[has_none] = -1
-    return Buckets(
-        bucket=bucket,
-        head_step=head_step,
-        time_us=_summed(times, first_us),
-        count=integers[4],
-        num_nan=integers[5],
-        num_pos_inf=integers[6],
-        num_neg_inf=integers[7],
-        first_step=first_step,
-        last_step=last_step,
-        minimum=floats[0],
-        maximum=floats[1],
-        first=floats[2],
-        last=floats[3],
-        total=total,
-    )
+    time_us = np.zeros((len(opened), num_buckets), np.int64)
+    np.cumsum(deltas, axis=1, out=time_us[:, 1:])
+    time_us += first_us
+    return {
+        "bucket": bucket,
+        "head_step": head_step,
+        "time_us": time_us,
+        "count": integers[4],
+        "num_nan": integers[5],
+        "num_pos_inf": integers[6],
+        "num_neg_inf": integers[7],
+        "first_step": first_step,
+        "last_step": last_step,
+        "minimum": floats[0],
+        "maximum": floats[1],
+        "first": floats[2],
+        "last": floats[3],
+        "total": total,
+    }
 
 
 def as_float32(values: Float64s) -> NDArray[np.float32] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -208,11 +208,11 @@ def _summaries(database: Database, tails: Tails, wanted: Selection, width: int) 
         chunks = _chunks_by_stream(connection, wanted, (series_chunk.c.first_seq, packed), with_axis=False)
         for row, hot in streams:
             parts = found.setdefault(row.rank, [])
-            for first_seq, summary in chunks.get(row.stream, []):
-                if summary is not None:
-                    parts.append(unpack_buckets(summary))
+            for is_kept, own in groupby(chunks.get(row.stream, []), lambda pair: pair[1] is not None):
+                if is_kept:
+                    parts.append(unpack_buckets([summary for _, summary in own]))
                 else:
-                    parts.append(_summarised(_one_chunk(connection, wanted, row, first_seq), level))
+                    parts += [_summarised(_one_chunk(connection, wanted, row, seq), level) for seq, _ in own]
             if hot is not None:
                 parts += [_summarised(part, level) for part in _tail_part(connection, tails, hot, wanted)]
     return found
@@ -320,7 +320,8 @@ def _chunks_by_stream(
     query = _chunks_query(columns, tuple(bounds), len(wanted.stretches), with_axis=with_axis)
     edges = {f"edge_{at}": edge for at, edge in enumerate(edge for stretch in wanted.stretches for edge in stretch)}
     found: dict[str, list[tuple[Any, ...]]] = {}
-    for row in query.rows(connection, {"run_id": wanted.run_id, "series_id": wanted.series_id, **bounds, **edges}):
+    names = {"run_id": wanted.run_id, "series_id": wanted.series_id, **bounds, **edges}
+    for row in query.rows(connection, names).all():
         found.setdefault(row[0], []).append(tuple(row[1:]))
     return found
 

@@ -76,21 +76,36 @@ def test_evenly_spaced_steps_take_no_bytes(stride: int) -> None:
     assert unpack_axis(packed).steps.tolist() == steps.tolist()
 
 
+PARTS = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 1000), min_size=1, max_size=60).map(sorted),
+        st.lists(st.floats() | st.floats(width=32), min_size=60, max_size=60),
+        st.sampled_from([1, 1000, 2**40]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
 @given(
-    steps=st.lists(st.integers(0, 1000), min_size=1, max_size=60).map(sorted),
-    values=st.lists(st.floats(), min_size=60, max_size=60),
+    parts=PARTS,
+    places=st.lists(st.integers(0, 3), min_size=1, max_size=8),
     level=LEVELS,
     width=st.sampled_from([64, 4096]),
 )
-def test_summaries_come_back_bit_for_bit(steps: list[int], values: list[float], level: int, width: int) -> None:
-    """Buckets without a finite value among them."""
-    step, value = np.array(steps), np.array(values[: len(steps)])
-    buckets = summarise(step, step * 1000, value, width)
-    again = unpack_buckets(pack_buckets(buckets, width=width, level=level))
+def test_summaries_come_back_bit_for_bit(
+    parts: list[tuple[list[int], list[float], int]], places: list[int], level: int, width: int
+) -> None:
+    """Of chunks of the same and of other layouts, in their order; buckets without a finite value among them."""
+    chunks = []
+    for steps, values, us_per_step in (parts[place % len(parts)] for place in places):
+        step = np.array(steps) + 1000 * len(chunks)
+        chunks.append(summarise(step, step * us_per_step, np.array(values[: step.size]), width))
+    again = unpack_buckets([pack_buckets(buckets, width=width, level=level) for buckets in chunks])
     for name in COLUMNS:
-        given_column, column = getattr(buckets, name), getattr(again, name)
-        assert column.dtype == given_column.dtype
-        assert column.view("<i8").tolist() == given_column.view("<i8").tolist(), name
+        wanted, column = np.concatenate([getattr(chunk, name) for chunk in chunks]), getattr(again, name)
+        assert column.dtype == wanted.dtype
+        assert column.view("<i8").tolist() == wanted.view("<i8").tolist(), name
 
 
 def test_noise_of_float32_takes_three_bytes() -> None:
