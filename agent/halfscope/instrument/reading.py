@@ -12,6 +12,7 @@ import torch
 
 from halfscope.guard import Guard
 from halfscope.instrument.attempt import Attempt, GradientReading, OptimizerAttempt, Point
+from halfscope.instrument.handed import HandedNorms
 from halfscope.instrument.rings import Rings, in_host_memory
 from halfscope.instrument.sketching import SketchTaker
 from halfscope.instrument.updating import UpdateTaker
@@ -32,6 +33,7 @@ class GradientReader:
         self._take = guard.wrap("sketches", sketches.take)
         self._checksum = guard.wrap("checksum", sketches.checksum)
         self._begin_update = guard.wrap("updates", updates.begin)
+        self.handed = HandedNorms()
 
     def read(
         self,
@@ -42,6 +44,7 @@ class GradientReader:
         clipped: Literal["no", "maybe"],
         grad_scale: torch.Tensor | None = None,
         held_back: bool = False,
+        known: float | None = None,
     ) -> None:
         """Notes an optimizer's gradients in its share of an attempt; nothing where it has none.
 
@@ -50,6 +53,7 @@ class GradientReader:
             clipped: whether clipping may have come before.
             grad_scale: the scale that is still on them.
             held_back: the step was skipped, so they are worth a sketch.
+            known: their norm, where torch has just computed it.
         """
         if self.is_quick and not watched.quiet and grad_scale is None and not held_back and point not in _COMPARED:
             norm = gradients.quick_norm(watched.optimizer.param_groups)
@@ -62,7 +66,9 @@ class GradientReader:
             return
         reading = GradientReading(point, clipped)
         on_host = self._rings.on_host(grads[0])
-        if on_host and (grad_scale is None or self._rings.on_host(grad_scale)):
+        if known is not None:
+            reading.norm = known
+        elif on_host and (grad_scale is None or self._rings.on_host(grad_scale)):
             divide_by = 1.0 if grad_scale is None else grad_scale.item()
             found = gradients.read(grads, divide_by, exact=point in _COMPARED)
             if found is None:
@@ -102,14 +108,21 @@ class GradientReader:
 
     def read_clipped(self, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
         """Notes the norm that the optimizer is handed, where it was read before clipping."""
-        grads = watched.gradients()
-        if not grads:
+        given = self.handed.norm(watched, part)
+        grads = watched.gradients() if given is None else ()
+        if given is None and not grads:
             return
-        if self._rings.on_host(grads[0]):
+        if given is not None or self._rings.on_host(grads[0]):
             found_inf = getattr(watched.optimizer, "found_inf", None)
             if found_inf is not None and found_inf.item():
                 return  # a fused step that is going to do nothing
-            found = gradients.read(grads, exact=True)
+            is_sketched = part.reading is not None and part.reading.sketch is not None
+            if given is not None and not is_sketched and self.handed.is_proven(watched):
+                part.norm_clipped = given
+                return
+            found = gradients.read(grads or watched.gradients(), exact=True)
             part.norm_clipped = None if found is None else found.norm
+            if given is not None and found is not None:
+                self.handed.compare(watched, given, found.norm)
         else:
             part.clipped_norms = [slot for _, slot in self._rings.norms(grads)]

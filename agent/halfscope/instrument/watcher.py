@@ -103,6 +103,8 @@ class Watcher:
         self._finish_update = guard.wrap("updates", updates.finish)
         self.read_rates = guard.wrap("learning rate", self._read_rates_now)
         self._clip_listener = guard.wrap("clipping", self._before_clipping)
+        self._handed = reader.handed
+        self._after_clipping = guard.wrap("clipping", reader.handed.clipped)
         self._judge = guard.wrap("events", reporter.judge)
         self._judge_loss = guard.wrap("events", reporter.judge_loss)
         self._tell_first = guard.wrap("facts", reporter.first_attempt)
@@ -130,7 +132,7 @@ class Watcher:
         for scaler in self.scalers:
             if isinstance(scaler.scaler, torch.amp.GradScaler):  # and not one that is reported
                 self._attach_scaler(scaler)
-        clipping.listen(self._clip_listener)
+        clipping.listen(self._clip_listener, self._after_clipping)
         if self.reductions is not None:
             self.guard.wrap("communication", self.reductions.attach)(self)
         self.guard.wrap("step clock", self._attach_backward)()
@@ -401,17 +403,21 @@ class Watcher:
         """Notes an optimizer's gradients as they are now in the current attempt."""
         self._read(self.attempt, self.clock.step, watched, point, clipped, grad_scale, held_back)
 
-    def _before_clipping(self, tensors: list[torch.Tensor]) -> None:
+    def _before_clipping(self, tensors: list[torch.Tensor], total: torch.Tensor | None) -> None:
         if get_ident() != self.thread and not self._clips_ours():
             return
         if self.backward_seen:
             self.after_backward()
         ids = {id(tensor) for tensor in tensors}
+        if total is not None and not self.rings.on_host(total):
+            total = None
         for watched in self.optimizers:
-            if any(id(grad) in ids for grad in watched.gradients()):
+            grads = watched.gradients()
+            if any(id(grad) in ids for grad in grads):
                 part = self._part_for_work(watched)
+                known = self._handed.clips(watched, part, grads, tensors, total)
                 if part.reading is None:
-                    self.read_gradients(watched, "clip", "no")
+                    self._read(self.attempt, self.clock.step, watched, "clip", "no", known=known)
 
     def _clips_ours(self) -> bool:
         """Asked in another thread than the one that trained last. That one may be in a backward pass, which swaps

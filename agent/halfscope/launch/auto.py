@@ -87,6 +87,8 @@ class Launcher:
         self.num_runs = 0
         self.num_watched_by_program = 0
         """Optimizers that the program gives to `watch` itself, as far as they were met."""
+        self.failure: Exception | None = None
+        """Why the last run that should have begun did not."""
         self._options = dict(options)
         self._name = self._options.pop("name", None) or os.environ.get("HALFSCOPE_NAME") or default_name
         wrap = Guard(lambda probe, error: None).wrap
@@ -227,7 +229,7 @@ class Launcher:
             if isinstance(hook, ForwardHook):
                 hook(module, args, kwargs)
 
-    def _before_clipping(self, gradients: list[torch.Tensor]) -> None:
+    def _before_clipping(self, gradients: list[torch.Tensor], total: torch.Tensor | None = None) -> None:
         if self._beginning:
             return
         # By parameters where they can be seen: another thread may be changing the gradients of its own at this moment.
@@ -306,6 +308,9 @@ class Launcher:
                 self._settle(optimizer)  # whatever happens now, it is tried once
             if newcomers:
                 self._training = self._start(newcomers, called, takes_turns=back)
+        except Exception as error:
+            self.failure = error
+            raise
         finally:
             self._beginning = False
         return bool(newcomers)
@@ -422,6 +427,9 @@ class Launcher:
                 return entry.watch(model, optimizers, scalers, mode="disabled")
             self._training = self._watch(model, optimizers, scalers, found, takes_turns=False)
             return self._training.run
+        except Exception as error:
+            self.failure = error
+            raise
         finally:
             self._beginning = False
 

@@ -10,7 +10,7 @@ import importlib
 import os
 from typing import Any
 
-VERSION = 2
+VERSION = 3
 SWITCH = "HALFSCOPE_NO_NATIVE"
 
 

@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define HELPER_VERSION 2 /* of this interface: halfscope.native takes no other */
+#define HELPER_VERSION 3 /* of this interface: halfscope.native takes no other */
 #define BLOCK 2048       /* elements that are worked on at a time: they stay in the first cache */
 #define FULL (1u << 30)  /* elements after which 32-bit counts are added up */
 #define GIL_ELEMENTS 262144 /* less than some 100 us of work: handing the interpreter over costs more than it gives */
@@ -330,7 +330,7 @@ typedef struct {
 enum { DEVICE_CPU = 1, CODE_FLOAT = 2, CODE_BFLOAT = 4, MAX_DIMS = 16 };
 
 static const Exchange *exchange;
-static PyObject *tensor_type, *parameter_type, *text_params, *text_grad;
+static PyObject *tensor_type, *parameter_type, *text_params, *text_grad, *text_version;
 
 /* Whether a tensor's elements fill a stretch of memory, in whatever order of its axes. */
 static int is_dense(const DLTensor *tensor, size_t *count) {
@@ -455,6 +455,52 @@ static PyObject *gradient_squares(PyObject *module, PyObject *groups) {
     }
     Py_DECREF(grads);
     return result;
+}
+
+PyDoc_STRVAR(gradient_state_doc,
+             "gradient_state(groups) -> a number that is another one where the gradients of an optimizer's groups are\n"
+             "others, lie elsewhere, or were changed in place, or None\n\n"
+             "Of what torch counts no change of (`.data`, NumPy) a sample is looked at: eight elements of each and one\n"
+             "of 4,096. None: one of them is no dense float32 or float64 in host memory.");
+
+#define FEWEST_SAMPLED 8
+#define SAMPLED_OF 4096
+
+static uint64_t mixed(uint64_t state, uint64_t word) {
+    state = (state ^ word) * 0x9e3779b97f4a7c15u;
+    return state ^ state >> 32;
+}
+
+static int add_state(PyObject *grad, uint64_t *state) {
+    Span span;
+    if (!span_of_tensor(grad, &span) || (span.kind != F32 && span.kind != F64)) return 0;
+    PyObject *version = PyObject_GetAttr(grad, text_version);
+    long changes = version == NULL ? -1 : PyLong_AsLong(version);
+    Py_XDECREF(version);
+    if (changes < 0) return 0; /* torch counts none in inference mode */
+    *state = mixed(mixed(mixed(*state, (uint64_t)(uintptr_t)span.data), span.count), (uint64_t)changes);
+    size_t step = span.count / (span.count / SAMPLED_OF + FEWEST_SAMPLED) + 1;
+    for (size_t at = 0; at < span.count; at += step) {
+        uint64_t bits = 0;
+        memcpy(&bits, span.data + at * BYTES[span.kind], BYTES[span.kind]);
+        *state = mixed(*state, bits);
+    }
+    return 1;
+}
+
+static PyObject *gradient_state(PyObject *module, PyObject *groups) {
+    uint64_t state = 1;
+    int is_known = exchange != NULL && PyList_Check(groups);
+    PyObject *grads = PyList_New(0);
+    if (grads == NULL) return NULL;
+    for (Py_ssize_t at = 0; is_known && at < PyList_Size(groups); at++)
+        is_known = collect(PyList_GetItem(groups, at), grads);
+    for (Py_ssize_t at = 0; is_known && at < PyList_Size(grads); at++)
+        is_known = add_state(PyList_GetItem(grads, at), &state);
+    Py_DECREF(grads);
+    PyErr_Clear();
+    if (is_known) return PyLong_FromUnsignedLongLong(state);
+    Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(divide_doc,
@@ -590,6 +636,7 @@ static PyMethodDef METHODS[] = {
     {"use_torch", (PyCFunction)(void (*)(void))use_torch, METH_FASTCALL, use_torch_doc},
     {"squares", squares, METH_O, squares_doc},
     {"gradient_squares", gradient_squares, METH_O, gradient_squares_doc},
+    {"gradient_state", gradient_state, METH_O, gradient_state_doc},
     {"divide", (PyCFunction)(void (*)(void))divide, METH_FASTCALL, divide_doc},
     {"sketch", (PyCFunction)(void (*)(void))sketch_arrays, METH_FASTCALL, sketch_doc},
 #ifdef __linux__
@@ -617,7 +664,8 @@ PyMODINIT_FUNC PyInit__helper(void) {
 #endif
     text_params = PyUnicode_InternFromString("params");
     text_grad = PyUnicode_InternFromString("grad");
-    if (text_params == NULL || text_grad == NULL) return NULL;
+    text_version = PyUnicode_InternFromString("_version");
+    if (text_params == NULL || text_grad == NULL || text_version == NULL) return NULL;
     PyObject *module = PyModule_Create(&MODULE);
     if (module == NULL || PyModule_AddIntConstant(module, "VERSION", HELPER_VERSION) != 0) return NULL;
 #ifdef __linux__

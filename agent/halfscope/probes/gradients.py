@@ -52,8 +52,9 @@ def _helper() -> Any:
 _native = _helper()
 _squares = None if _native is None else _native.squares
 _gradient_squares = None if _native is None else _native.gradient_squares
+_gradient_state = None if _native is None else _native.gradient_state
 IS_QUICK = _native is not None
-"""`quick_norm` can be had."""
+"""`quick_norm` and `state` can be had."""
 
 
 class HostNorm(NamedTuple):
@@ -111,6 +112,14 @@ def quick_norm(groups: Sequence[dict[str, Any]]) -> float | None:
     if squares is not None and SMALLEST_TRUSTED_SQUARES <= squares < math.inf:
         return math.sqrt(squares)
     return None
+
+
+def state(groups: Sequence[dict[str, Any]]) -> int | None:
+    """A number that tells whether the gradients of an optimizer's groups are the same tensors, unchanged: torch's count
+    of changes in place is in it, and for what torch does not count a sample of the elements. By the compiled helper, of
+    dense float32 and float64 in host memory; None elsewhere."""
+    found: int | None = None if _gradient_state is None else _gradient_state(groups)
+    return found
 
 
 def capture(grads: Sequence[torch.Tensor], fused: FusedPass | None = None) -> torch.Tensor | None:

@@ -19,7 +19,7 @@ def parameter() -> torch.nn.Parameter:
 def test_listeners_see_gradients_before_they_are_clipped(parameter: torch.nn.Parameter) -> None:
     """By norm and by value, foreach or not, given as a list or a generator."""
     seen: list[float] = []
-    listener = lambda tensors: seen.append(tensors[0][0].item())  # noqa: E731
+    listener = lambda tensors, total: seen.append(tensors[0][0].item())  # noqa: E731
     clipping.listen(listener)
     try:
         for clip in (
@@ -40,7 +40,7 @@ def test_listeners_see_gradients_before_they_are_clipped(parameter: torch.nn.Par
 def test_the_globals_are_torchs_own_again_after_the_last_listener() -> None:
     """Two runs at once share one replacement."""
     before = clip_module._get_total_norm, clip_module._group_tensors_by_device_and_dtype
-    first, second = (lambda tensors: None), (lambda tensors: None)
+    first, second = (lambda tensors, total: None), (lambda tensors, total: None)
     clipping.listen(first)
     clipping.listen(second)
     clipping.unlisten(first)
@@ -53,7 +53,7 @@ def test_the_globals_are_torchs_own_again_after_the_last_listener() -> None:
 def test_somebody_elses_replacement_is_left_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Theirs calls ours, and ours tells nobody any more."""
     seen: list[int] = []
-    listener = lambda tensors: seen.append(1)  # noqa: E731
+    listener = lambda tensors, total: seen.append(1)  # noqa: E731
     original = clip_module._get_total_norm
     clipping.listen(listener)
     ours = clip_module._get_total_norm
