@@ -49,7 +49,7 @@ import json, os, socket, sys
 
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
-    socket.send_fds(server, [b"."], [1, 2])
+    socket.send_fds(server, [b"."], [0, 1, 2])
     request = dict(arguments=sys.argv[1:], env=dict(os.environ), cwd=os.getcwd())
     server.sendall(json.dumps(request).encode() + b"\\n")
     code = int(server.makefile().readline())
@@ -149,6 +149,7 @@ class Preloaded:
         *,
         stdout: int,
         stderr: int,
+        stdin: int | None = None,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         strict: bool = True,
@@ -156,14 +157,15 @@ class Preloaded:
         """Begins what `python ARGUMENTS` does, with `-c CODE`, `-m MODULE` or a file first.
 
         Args:
-            stdout, stderr: descriptors, which stay the caller's.
+            stdout, stderr, stdin: descriptors, which stay the caller's; without the last there is nothing to read.
             strict: with `-W error`.
         """
         places = {"env": dict(env or os.environ), "cwd": str(cwd or Path.cwd())}
         request = {"arguments": list(arguments), "strict": strict, **places}
         status, theirs = socket.socketpair()
-        with self._one_at_a_time, theirs:
-            socket.send_fds(self._socket, [b"."], [stdout, stderr, theirs.fileno()])
+        with self._one_at_a_time, theirs, Path(os.devnull).open("rb") as nothing:
+            given = nothing.fileno() if stdin is None else stdin
+            socket.send_fds(self._socket, [b"."], [given, stdout, stderr, theirs.fileno()])
             self._socket.sendall(json.dumps(request).encode() + b"\n")
             return Forked(arguments, status)
 
@@ -213,12 +215,12 @@ class Preloaded:
 
     def _start_for(self, asker: socket.socket) -> None:
         with asker, asker.makefile("rb") as lines:
-            _, fds, _, _ = socket.recv_fds(asker, 1, 2)
+            _, fds, _, _ = socket.recv_fds(asker, 1, 3)
             request = json.loads(lines.readline())
             try:
                 program = self.start(
-                    request["arguments"], stdout=fds[0], stderr=fds[1], env=request["env"], cwd=Path(request["cwd"]),
-                    strict=False,
+                    request["arguments"], stdin=fds[0], stdout=fds[1], stderr=fds[2], env=request["env"],
+                    cwd=Path(request["cwd"]), strict=False,
                 )  # fmt: skip
             finally:
                 for fd in fds:
@@ -250,7 +252,7 @@ def shared(folder: Path) -> Iterator[Mapping[str, str]]:
 def _next_program(owner: socket.socket, listener: socket.socket | None = None) -> list[str]:
     """Forks for every request; returns in the forks alone, with the arguments of the program to be.
 
-    A fork has working directory, environment and standard output of its own by then, as a process started anew has.
+    A fork has working directory, environment and standard streams of its own by then, as a process started anew has.
     Ends when the owner, who may ask as well as those who come to the listener, is gone.
     """
     asking = {owner, *([listener] if listener is not None else [])}
@@ -259,7 +261,7 @@ def _next_program(owner: socket.socket, listener: socket.socket | None = None) -
             if asker is listener:
                 asking.add(listener.accept()[0])
                 continue
-            mark, fds, _, _ = socket.recv_fds(asker, 1, 3)
+            mark, fds, _, _ = socket.recv_fds(asker, 1, 4)
             line = _line(asker) if mark else b""
             if line:
                 with contextlib.suppress(ChildProcessError):
@@ -290,12 +292,12 @@ def _line(asker: socket.socket) -> bytes:
     return said
 
 
-def _as_parent(out: int, err: int, status: int) -> None:
+def _as_parent(given: int, out: int, err: int, status: int) -> None:
     """Forks, returns in the fork, and there alone; here it says how that ends."""
     pid = os.fork()
     if pid != 0:
-        os.close(out)
-        os.close(err)
+        for fd in (given, out, err):
+            os.close(fd)
         os.write(status, f"{pid}\n".encode())
         ended = os.pidfd_open(pid)
         if ended not in select.select([ended, status], [], [])[0]:
@@ -305,7 +307,7 @@ def _as_parent(out: int, err: int, status: int) -> None:
             os.write(status, f"{code}\n".encode())
         os._exit(0)
     os.close(status)
-    for target, fd in enumerate((out, err), start=1):
+    for target, fd in enumerate((given, out, err)):
         os.dup2(fd, target)
         os.close(fd)
 

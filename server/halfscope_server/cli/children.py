@@ -1,11 +1,13 @@
 """Processes that a command starts and must not leave behind: the demo's server and its trainings.
 
-Must not import the app. Invariant: when `Children` is left, whatever the reason, every process in it has ended.
+Must not import the app. Invariant: when `Children` is left, whatever the reason, every process in it has ended, and so
+have those that it started, but for sessions of their own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import time
@@ -40,16 +42,16 @@ class Children:
         environment: Mapping[str, str],
         stdout: int | IO[str],
         stderr: int | IO[str],
+        stdin: int = subprocess.DEVNULL,
         is_server: bool = False,
     ) -> subprocess.Popen[str]:
-        """Starts one, without standard input."""
         # An interrupt between the start of a process and its place in the list would leave it behind.
         self._is_starting = True
         try:
             process = subprocess.Popen(
                 command,
                 env=dict(environment),
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
                 text=True,
@@ -73,8 +75,8 @@ class Children:
         self._is_leaving = True
         for group in (self._workers, self._servers):
             for process in group:
-                with contextlib.suppress(ProcessLookupError):
-                    process.send_signal(signal.SIGINT)
+                if process.returncode is None:
+                    os.kill(process.pid, signal.SIGINT)
             deadline = time.monotonic() + INTERRUPT_GRACE_S
             for process in group:
                 _wait_or_kill(process, max(0.0, deadline - time.monotonic()))
@@ -86,17 +88,25 @@ class Children:
         if self._is_leaving:
             # Asked a second time: now.
             for process in (*self._workers, *self._servers):
-                process.kill()
+                if process.returncode is None:
+                    _kill_session(process)
         elif not self._is_starting:
             raise KeyboardInterrupt
 
 
 def _wait_or_kill(process: subprocess.Popen[str], grace_s: float) -> None:
-    try:
-        process.wait(grace_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
+    if process.returncode is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(grace_s)
+        _kill_session(process)
         process.wait()
-    for stream in (process.stdout, process.stderr):
+    for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
-            stream.close()
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+
+def _kill_session(process: subprocess.Popen[str]) -> None:
+    """With what it has started itself. For one that nobody has waited for until now: its number is nobody else's."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

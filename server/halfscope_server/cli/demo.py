@@ -7,20 +7,19 @@ all its processes end too.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import queue
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from halfscope_server.cli import client, home
 from halfscope_server.cli.children import Children
@@ -30,6 +29,7 @@ from halfscope_server.settings import Settings, child_environment
 SERVER_START_S = 180.0
 """Where five other things want the processor a minute is not enough; one that has died is noticed at once."""
 TRAINER = (sys.executable, "-m", "halfscope.demo")
+"""One process loads torch, while the server starts, and trains all runs in forks of itself: torch is loaded once."""
 HANDOVER_S = 10.0
 """How long a run's last steps may take from the trainer to the server before what is recorded is printed without
 them."""
@@ -65,6 +65,7 @@ def run(
     """
     with _home(settings, temporary=temporary) as settings, Children() as children:
         names = _names(ranks=ranks)
+        trainer = _Trainer(settings, children, names, steps=steps)
         target, server = _server(settings, children)
         link = client.get_json(target, "/api/v1/session/links", method="POST")["url"]
         _watch_runs(target)
@@ -73,8 +74,7 @@ def run(
         say("Ctrl-C stops everything.")
         if open_browser and not headless:
             webbrowser.open(link)
-        failed = _train(settings, children, names, target, steps=steps, since_us=time.time_ns() // 1000)
-        if failed:
+        if failed := trainer.train(target.url):
             raise DemoError("\n".join(failed))
         if headless:
             for line in recorded(target, names):
@@ -134,62 +134,65 @@ def _server(settings: Settings, children: Children) -> tuple[client.Target, subp
     return client.find(replace(settings, token=""), running.url), process
 
 
-def _train(
-    settings: Settings, children: Children, names: list[str], target: client.Target, *, steps: int | None, since_us: int
-) -> list[str]:
-    """Runs the trainings to their end; returns a line for each that failed."""
-    runs = {name: RunProgress(name=name) for name in names}
-    news: queue.SimpleQueue[tuple[str, Mapping[str, Any] | None]] = queue.SimpleQueue()
-    processes, logs = {}, {}
-    # Five trainings share this machine's processors: more threads in each would only make them wait for one another.
-    environment = {**child_environment(settings), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    for name in names:
-        command = [*TRAINER, "--run", name, "--server", target.url, *(["--steps", str(steps)] if steps else [])]
-        logs[name] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed below
-        process = children.start(command, environment=environment, stdout=subprocess.PIPE, stderr=logs[name])
-        processes[name] = process
-        assert process.stdout is not None
-        threading.Thread(target=_read, args=(name, process.stdout, news), daemon=True).start()
-    painter = Painter(out=sys.stdout, is_terminal=sys.stdout.isatty())
-    num_open = len(names)
-    while num_open:
-        painter.paint(runs.values())
-        name, told = news.get()
-        if told is None:
-            num_open -= 1
-            runs[name].state = "done" if processes[name].wait() == 0 else "failed"
-        else:
-            _note(runs[name], told)
-    painter.paint(runs.values())
-    return [line for name in names if (line := _failure(name, processes[name], logs[name]))]
+class _Trainer:
+    """The process that trains all runs; it begins when it is told where the server is."""
 
+    def __init__(self, settings: Settings, children: Children, names: list[str], *, steps: int | None) -> None:
+        self._runs = {name: RunProgress(name=name) for name in names}
+        self._errors = dict.fromkeys(names, "")
+        self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed when all have ended
+        chosen = [argument for name in names for argument in ("--run", name)]
+        self._process = children.start(
+            [*TRAINER, *chosen, "--server", "-", *(["--steps", str(steps)] if steps else [])],
+            # Five trainings share this machine's processors: more threads in each would only make them wait for one
+            # another.
+            environment={**child_environment(settings), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
 
-def _read(name: str, lines: IO[str], news: queue.SimpleQueue[tuple[str, Mapping[str, Any] | None]]) -> None:
-    """Hands a training's progress lines on; None says that it has ended. Other output is not for us."""
-    for line in lines:
+    def train(self, url: str) -> list[str]:
+        """Trains to the end, and shows meanwhile where each run stands; returns a line for each that failed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # it has died: its output says so
+            self._process.stdin.write(f"{url}\n")
+            self._process.stdin.flush()
+        painter = Painter(out=sys.stdout, is_terminal=sys.stdout.isatty())
+        painter.paint(self._runs.values())
+        with self._log:
+            for line in self._process.stdout:
+                if self._note(line):
+                    painter.paint(self._runs.values())
+            code = self._process.wait()
+            for name, run in self._runs.items():
+                if run.state not in ("done", "failed"):
+                    self._end(name, code)
+        painter.paint(self._runs.values())
+        return [f"{name} {self._errors[name]}" for name, run in self._runs.items() if run.state == "failed"]
+
+    def _note(self, line: str) -> bool:
+        """Takes in what a run says of itself. Other output is not for us."""
         try:
-            told = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(told, dict):
-            news.put((name, told))
-    news.put((name, None))
+            told: Mapping[str, Any] = json.loads(line)
+            run = self._runs[told["run"]]
+        except (ValueError, TypeError, KeyError):
+            return False
+        if "code" in told:
+            self._end(run.name, told["code"])
+        elif "error" in told:
+            self._errors[run.name] = told["error"]
+        else:
+            run.state = "training"
+            run.step, run.total = int(told["step"]), int(told["total"])
+            run.loss, run.accuracy = told["loss"], told["accuracy"]
+        return True
 
-
-def _note(run: RunProgress, told: Mapping[str, Any]) -> None:
-    run.state = "training"
-    run.step = int(told.get("step", run.step))
-    run.total = int(told.get("total", run.total))
-    run.loss = told.get("loss", run.loss)
-    run.accuracy = told.get("accuracy", run.accuracy)
-
-
-def _failure(name: str, process: subprocess.Popen[str], log: IO[str]) -> str:
-    with log:
-        if process.returncode == 0:
-            return ""
-        log.seek(0)
-        return f"{name} ended with code {process.returncode}: {_last_line(log.read())}"
+    def _end(self, name: str, code: int) -> None:
+        self._runs[name].state = "done" if code == 0 else "failed"
+        self._log.seek(0)
+        self._errors[name] = f"ended with code {code}: {self._errors[name] or _last_line(self._log.read())}"
 
 
 def _last_line(text: str) -> str:

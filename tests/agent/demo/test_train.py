@@ -112,12 +112,30 @@ def test_troubled_training_has_its_streak_and_goes_on(troubled_demo: Sequence[by
     assert [record.outcome for record in records if isinstance(record, End)] == ["finished"]
 
 
-def test_command_prints_json_lines_and_nothing_else(home: Path, python: Preloaded) -> None:
-    """`python -m halfscope.demo --run` says after each report where it stands, on one line of JSON."""
-    command = ["-m", "halfscope.demo", "--run", "fp16-cnn", "--steps", "2"]
-    done = python.run(command, env={**os.environ, "HALFSCOPE_MODE": "offline"})
+SIDE_BY_SIDE = """
+import sys
+from halfscope.demo import __main__ as demo
+
+sys.executable, demo.CAN_FORK = sys.argv.pop(1), sys.argv.pop(1) == "forks"
+sys.exit(demo.main())
+"""
+
+
+@pytest.mark.parametrize("how", ["forks", "programs"])
+def test_runs_side_by_side_say_on_lines_of_json_where_they_stand_and_how_they_ended(
+    home: Path, python: Preloaded, how: str
+) -> None:
+    """Trained by forks of the process that has loaded torch, or by programs of their own: nothing else is printed."""
+    runs = ("fp16-cnn", "fp32-cnn")
+    with python.executable() as interpreter:
+        command = ["-c", SIDE_BY_SIDE, interpreter, how, *(f"--run={name}" for name in runs), "--steps=2", "--server=-"]
+        done = python.run(command, env={**os.environ, "HALFSCOPE_MODE": "offline"})
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(line["run"], line["step"], line["total"]) for line in lines] == [("fp16-cnn", 1, 2), ("fp16-cnn", 2, 2)]
-    assert all(set(line) == {"run", "step", "total", "loss", "accuracy"} for line in lines)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    for name in runs:
+        *lines, end = [line for line in told if line["run"] == name]
+        assert [(line["step"], line["total"]) for line in lines] == [(1, 2), (2, 2)]
+        assert all(set(line) == {"run", "step", "total", "loss", "accuracy"} for line in lines)
+        assert end == {"run": name, "code": 0}
+    assert len(list((home / "journals").glob("*/*"))) == 2

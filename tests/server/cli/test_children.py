@@ -15,6 +15,7 @@ WAITS = "import time\ntry:\n    print('ready', flush=True)\n    time.sleep(60)\n
 STUBBORN = (
     "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(60)\n"
 )
+FORKS = "import os, time\nif os.fork():\n    print('ready', flush=True)\ntime.sleep(60)\n"
 
 
 def _start(children: Children, code: str, *, is_server: bool = False) -> subprocess.Popen[str]:
@@ -50,6 +51,16 @@ def test_one_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> 
     with Children() as children:
         process = _start(children, STUBBORN)
     assert process.returncode == -9
+
+
+def test_what_one_has_started_itself_ends_with_it() -> None:
+    """Also where it dies without looking after that."""
+    with Children() as children:
+        process = _start(children, FORKS)
+        assert process.stdout is not None
+        kept = os.dup(process.stdout.fileno())
+    assert os.read(kept, 1) == b"", "nobody is left who could write"
+    os.close(kept)
 
 
 def test_ctrl_c_of_the_terminal_does_not_reach_them() -> None:

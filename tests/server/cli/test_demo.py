@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from halfscope_server.cli import demo
+from halfscope_server.cli.children import Children
+from halfscope_server.settings import Settings
 
 from tests.helpers.preloaded import Preloaded
 
@@ -102,3 +105,36 @@ def test_ctrl_c_stops_everything(tmp_path: Path) -> None:
         time.sleep(0.1)
     assert left == []
     assert not (tmp_path / "server.json").exists()
+
+
+SAYS_ENDS = """
+import json, sys
+
+server = sys.stdin.readline().strip()
+sys.stderr.write("the last word")
+sys.stderr.flush()
+told = {"step": 1, "total": 2, "loss": float("nan"), "accuracy": 0.5}
+for line in (
+    "what a library says", {"run": "good", **told}, {"run": "raised", "error": "ValueError: " + server},
+    {"run": "raised", "code": 1}, {"run": "killed", "code": -9}, {"run": "good", "code": 0},
+):
+    print(line if isinstance(line, str) else json.dumps(line), flush=True)
+sys.exit(3)
+"""
+
+
+def test_runs_that_fail_are_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their own word where they have one, else the last line of what the process wrote; one that said nothing of its
+    end ended with that process."""
+    monkeypatch.setattr(demo, "TRAINER", (sys.executable, "-c", SAYS_ENDS))
+    with Children() as children:
+        trainer = demo._Trainer(Settings(home=tmp_path), children, ["good", "raised", "killed", "mute"], steps=None)
+        failed = trainer.train("http://there")
+    assert failed == [
+        "raised ended with code 1: ValueError: http://there",
+        "killed ended with code -9: the last word",
+        "mute ended with code 3: the last word",
+    ]
+    assert re.search(r"good .*step 1/2 +loss NaN +accuracy 50.0% +done", capsys.readouterr().out)
