@@ -6,6 +6,7 @@ record as it came, with layers by their id instead of the stream's own number.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -108,10 +109,8 @@ def steps(
 
 
 def _packed(record: Slices, layer_ids: Sequence[int]) -> bytes:
-    ids = np.array(layer_ids, "<i8")
-    return msgspec.msgpack.encode(
-        (ids.tobytes(), record.counts, record.local, record.reduced, record.divisor, record.ranks)
-    )
+    ids = struct.pack(f"<{len(layer_ids)}q", *layer_ids)
+    return msgspec.msgpack.encode((ids, record.counts, record.local, record.reduced, record.divisor, record.ranks))
 
 
 def _unpacked(row: sa.Row[tuple[object, ...]]) -> BucketSlice:

@@ -309,19 +309,7 @@ def _write_rows(connection: sa.Connection, moved: Sequence[_Plan], now_us: int) 
         connection, [(plan.state, *found) for plan in moved for d in plan.decoded for found in d.slices]
     )
     segments = [
-        {
-            "run_id": plan.state.run_id,
-            "attempt": plan.state.attempt,
-            "stream": plan.state.stream,
-            "first_seq": decoded.batch.first,
-            "last_seq": decoded.end_seq - 1,
-            "received_us": now_us,
-            "raw_bytes": decoded.batch.raw_bytes,
-            "body": decoded.batch.body,
-        }
-        for plan in moved
-        for decoded in plan.decoded
-        if decoded.is_measured
+        _segment_row(plan.state, decoded, now_us) for plan in moved for decoded in plan.decoded if decoded.is_measured
     ]
     if segments:
         _SEGMENT.run(connection, segments)
@@ -329,6 +317,20 @@ def _write_rows(connection: sa.Connection, moved: Sequence[_Plan], now_us: int) 
         for decoded in plan.decoded:
             event_rows += _event_rows(plan.state, decoded, now_us)
     events.insert(connection, event_rows)
+
+
+def _segment_row(state: StreamState, decoded: Decoded, now_us: int) -> dict[str, object]:
+    raw_bytes, body = decoded.measured()
+    return {
+        "run_id": state.run_id,
+        "attempt": state.attempt,
+        "stream": state.stream,
+        "first_seq": decoded.batch.first,
+        "last_seq": decoded.end_seq - 1,
+        "received_us": now_us,
+        "raw_bytes": raw_bytes,
+        "body": body,
+    }
 
 
 def _series_rows(connection: sa.Connection, moved: Sequence[_Plan]) -> None:

@@ -7,6 +7,7 @@ of it is the newest declaration's, but for its place, which is the smallest numb
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from halfscope_server.store import cursors, plain, schema
 from halfscope_server.store.cursors import StreamState
-from halfscope_server.store.prepared import Query
+from halfscope_server.store.prepared import Prepared, Query
 from halfscope_server.store.records import Decoded
 from halfscope_server.store.types import LayerRow
 
@@ -58,14 +59,20 @@ def insert(connection: sa.Connection, brought: Sequence[tuple[StreamState, Decod
             )
     if not rows:
         return
-    statement = (sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert)(layer)
+    _upsert(connection.dialect.name).run(connection, [rows[key] for key in sorted(rows)])
+    cursors.insert_missing(connection, stream_layer, lids)
+
+
+@lru_cache
+def _upsert(dialect: str) -> Prepared:
+    statement = (sqlite.insert if dialect == "sqlite" else postgresql.insert)(layer)
     new = statement.excluded
     place = sa.case((new.place < layer.c.place, new.place), else_=layer.c.place)
-    upsert = statement.on_conflict_do_update(
-        index_elements=["run_id", "layer_id"], set_={"place": place, "dtype": new.dtype, "shape": new.shape}
+    return Prepared(
+        statement.on_conflict_do_update(
+            index_elements=["run_id", "layer_id"], set_={"place": place, "dtype": new.dtype, "shape": new.shape}
+        )
     )
-    connection.execute(upsert, [rows[key] for key in sorted(rows)])
-    cursors.insert_missing(connection, stream_layer, lids)
 
 
 def select(connection: sa.Connection, run_id: str) -> list[LayerRow]:

@@ -18,10 +18,15 @@ from sqlalchemy.sql.dml import UpdateBase
 
 
 class Prepared:
-    """An INSERT, UPDATE or DELETE without values of its own: each row names all of its parameters."""
+    """An INSERT, UPDATE or DELETE without values of its own: each row names all of its parameters.
 
-    def __init__(self, statement: UpdateBase) -> None:
-        self._compiled = _ByDialect(statement)
+    Args:
+        statement: what is executed.
+        columns: those an INSERT names; None: all of the table.
+    """
+
+    def __init__(self, statement: UpdateBase, columns: Sequence[str] | None = None) -> None:
+        self._compiled = _ByDialect(statement, columns)
 
     def run(self, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> int:
         """Execute for some rows, at least one.
@@ -64,15 +69,15 @@ class _Compiled:
 class _ByDialect:
     """A statement in the words of each database, written when it is first asked for."""
 
-    def __init__(self, statement: UpdateBase | sa.Select[Any]) -> None:
-        self._statement = statement
+    def __init__(self, statement: UpdateBase | sa.Select[Any], columns: Sequence[str] | None = None) -> None:
+        self._statement, self._columns = statement, columns
         self._found: dict[str, _Compiled] = {}
 
     def of(self, dialect: sa.Dialect) -> _Compiled:
         return self._found.get(dialect.name) or self._compile(dialect)
 
     def _compile(self, dialect: sa.Dialect) -> _Compiled:
-        compiled = self._statement.compile(dialect=dialect)
+        compiled = self._statement.compile(dialect=dialect, column_keys=self._columns)
         order: Sequence[str] | None = getattr(compiled, "positiontup", None)
         # What is to be given each time has no value yet: never NULL instead.
         asked = {bound.key for bound in compiled.bind_names if bound.required}

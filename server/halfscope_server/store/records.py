@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
-from halfscope.wire.codec import chain, decode_record, unpack_body
+from halfscope.wire.codec import chain, decode_record, encode, pack_body, unpack_body
 from halfscope.wire.errors import WireError
 from halfscope.wire.messages import (
     Batch,
@@ -89,8 +89,15 @@ class Decoded:
 
     @property
     def is_measured(self) -> bool:
-        """Whether it holds points or sketches, which are kept in the batch's own bytes."""
+        """Whether it holds points or sketches, which are kept as the batch brought them."""
         return bool(self.points) or self.num_sketches > 0
+
+    def measured(self) -> tuple[int, bytes]:
+        """The body that is kept and its size before compression: the batch's own, but for slices, which are kept apart
+        and are a hundred times as large as the points that they come with."""
+        if not self.slices:
+            return self.batch.raw_bytes, self.batch.body
+        return pack_body(encode(record) for record in (*self.points, *self.sketches))
 
     def saw_steps(self, first: int, last: int) -> None:
         """Widen the extent in steps."""
