@@ -149,29 +149,51 @@ class Trainer:
         environment: dict[str, Any] | None = None,
         steps_per_s: float = 100.0,
         began_s_ago: float = 300.0,
+        rank: int = 0,
+        world_size: int = 1,
+        local_rank: int = 0,
+        host: str = "workstation",
     ) -> None:
         self.server, self.run_id = server, run_id
         self.began_us = int((time.time() - began_s_ago) * 1e6)
         self.step_us = int(1e6 / steps_per_s)
         self._sids: dict[str, int] = {}
         self._pending: list[bytes] = []
-        info = StreamInfo(host="workstation", pid=os.getpid(), started_us=self.began_us)
-        self._sender = Stream(run_id, f"{zlib.crc32(run_id.encode()):016x}", info)
+        info = StreamInfo(
+            rank=rank,
+            world_size=world_size,
+            local_rank=local_rank,
+            host=host,
+            pid=os.getpid() + rank,
+            started_us=self.began_us,
+        )
+        self._sender = Stream(run_id, f"{rank:08x}{zlib.crc32(run_id.encode()):08x}", info)
         self._sender.welcomed(*server.exchange(self._sender.hello()))
         if self._sender.next == 0:
             self._record(Start(self.began_us, project, name, config or {}, list(tags), environment or {}))
 
-    def points(self, name: str, steps: ArrayLike, values: ArrayLike, *, unit: str = "", kind: str = "gauge") -> None:
+    def points(
+        self,
+        name: str,
+        steps: ArrayLike,
+        values: ArrayLike,
+        *,
+        unit: str = "",
+        kind: str = "gauge",
+        reduction: str = "last",
+        **labels: str,
+    ) -> None:
         """Values of one series."""
-        if name not in self._sids:
-            self._sids[name] = len(self._sids)
-            self._record(Declare([Series(self._sids[name], name, unit, kind)]))
+        key = f"{name} {labels}"
+        if key not in self._sids:
+            self._sids[key] = len(self._sids)
+            self._record(Declare([Series(self._sids[key], name, unit, kind, reduction, labels)]))
         step = np.asarray(steps, "<i8")
         value = np.broadcast_to(np.asarray(values, "<f8"), step.shape)
         for first in range(0, step.size, ROWS_PER_BATCH):
             part = slice(first, first + ROWS_PER_BATCH)
             times_us = (self.began_us + step[part] * self.step_us).astype("<i8")
-            column = Column(self._sids[name], value[part].tobytes())
+            column = Column(self._sids[key], value[part].tobytes())
             self._record(Points(step[part].tobytes(), times_us.tobytes(), [column]))
             if step.size > ROWS_PER_BATCH:
                 self.send()

@@ -6,7 +6,7 @@ several ranks the worst is named on hover, and a value that is not finite is a m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from halfscope_server.panels import axes, traces
 from halfscope_server.panels.arrays import packed, packed_grid
 from halfscope_server.panels.base import Fill, Table, thin_rows
-from halfscope_server.panels.columns import CIVIDIS, Places, places
+from halfscope_server.panels.columns import CHAR_PX, CIVIDIS, Places, places
 from halfscope_server.panels.lines import nothing_there
+from halfscope_server.panels.rank_rows import Rows, row_label, rows_of
 from halfscope_server.query.format import integer, plural, quantity, step_range
-from halfscope_server.query.ranks import Cells, rank_cells
+from halfscope_server.query.ranks import Cells, hosts_of, rank_cells
 from halfscope_server.query.view import RunView
 from halfscope_server.query.window import MAX_POINTS, Span, Window
 
@@ -28,9 +29,20 @@ Floats = NDArray[np.float64]
 
 SECTION = "ranks"
 LEAST_LOG10 = -300.0
-MOST_LABELS = 16
 FLAT_SHARE = 0.02
 """Values that differ by less are all one colour: no rank looks slow that is not."""
+
+COLORBAR = {
+    "thickness": 10, "outlinewidth": 0, "len": 1.0, "ticks": "", "x": 1.0, "xpad": 8, "nticks": 6,
+    "ticklabeloverflow": "allow",
+}  # fmt: skip
+LEAST_CHARS = 6
+"""Of the colour bar's labels, where Plotly chooses them."""
+BESIDE_BAR_PX = 46
+"""The bar, its title and what lies around them."""
+BELOW_PX = 46
+"""Labels and title of the x axis."""
+DATE_LINE_PX = 16
 
 Read = Callable[[RunView, Window], Cells | None]
 
@@ -70,13 +82,14 @@ class Heatmap:
     def skeleton(self, view: RunView) -> go.Figure:
         heat = go.Heatmap(
             x=[], y=[], z=[], customdata=[], meta={"role": "text"}, zmin=0, zmax=1, colorscale=CIVIDIS,
-            xgap=0, ygap=0, hoverongaps=False, colorbar={"thickness": 10, "outlinewidth": 0, "len": 1.0, "ticks": ""},
+            xgap=0, ygap=0, hoverongaps=False, colorbar=COLORBAR,
         )  # fmt: skip
         crosses = traces.marks_skeleton("NaN or Inf", "nonfinite", "x", 7)
         crosses.update(yaxis="y", cliponaxis=True)
+        axis = {"showgrid": False, "zeroline": False, "automargin": False, "ticklabeloverflow": "allow"}
         layout = {
-            "yaxis": {"title": {"text": self.row_name}, "zeroline": False, "showgrid": False, "ticks": ""},
-            "xaxis": {"title": {"text": "step"}, "showgrid": False, "zeroline": False},
+            "yaxis": {"title": {"text": self.row_name}, "ticks": "", **axis},
+            "xaxis": {"title": {"text": "step"}, **axis},
             "hovermode": "closest",
         }
         return traces.figure([heat, crosses], layout)
@@ -100,9 +113,16 @@ class Heatmap:
                 empty=why,
             )
         headline = self.worst_words(cells)
+        rows = rows_of(cells, self.row_name, hosts_of(view) if self.row_name == "rank" else {}, window)
+        data = self._draw(cells, window, span)
         return Fill(
-            data=self._draw(cells, window, span),
-            layout={"xaxis": axes.x_axis(view, window, span), "yaxis": self._rows_axis(cells)},
+            data=data,
+            layout={
+                "xaxis": axes.x_axis(view, window, span),
+                "yaxis": rows.axis(int(cells.first_name.size)),
+                "shapes": rows.shapes(),
+                "margin": _margin(rows, data[0]["colorbar"], window),
+            },
             label=f"{self.title}, run {view.row.name}, {step_range(span.first_step, span.last_step)}, {headline}",
             headline=headline,
             first_step=span.first_step,
@@ -119,13 +139,15 @@ class Heatmap:
         drawn = self._coloured(cells.value * unit.factor)
         low, high = self._ends(drawn[np.isfinite(drawn)])
         title = f"{self.quantity} ({unit.words})" if unit.words else self.quantity
-        told = np.stack([cells.value * unit.factor, cells.worst.astype(np.float64)], axis=-1)
+        told = [cells.value * unit.factor, cells.worst]
+        if cells.bad.any():
+            told.append(np.where(cells.most_bad < 0, cells.worst, cells.most_bad))
         words = f"%{{customdata[0]:.4~g}} {unit.words}".rstrip()
         heat = {
             "x": packed(place.edges),
             "y": packed(np.arange(cells.first_name.size)),
             "z": packed_grid(place.spread(drawn.T)),
-            "customdata": _told(place, told),
+            "customdata": _told(place, np.stack(told, axis=-1).astype(np.float64)),
             "zmin": low,
             "zmax": high,
             "colorbar": {"title": {"text": title, "side": "right"}, **self._ticks(low, high)},
@@ -163,33 +185,18 @@ class Heatmap:
             begins = (column == 0) | (cells.bad[row, np.maximum(column - 1, 0)] == 0)
             row, column = row[begins][:MAX_POINTS], column[begins][:MAX_POINTS]
         x, _ = place.of_columns()
-        texts = [
-            f"{self._name(cells, r)}, {step_range(int(cells.step[c]), int(cells.last_step[c]))}:"
-            f" {plural(int(cells.bad[r, c]), 'value')} not finite"
-            for r, c in zip(row.tolist(), column.tolist(), strict=True)
-        ]
+        texts = [self._cross_words(cells, r, c) for r, c in zip(row.tolist(), column.tolist(), strict=True)]
         return {"x": packed(x[column]), "y": packed(row), "text": texts, "visible": True}
-
-    def _rows_axis(self, cells: Cells) -> dict[str, Any]:
-        num_rows = int(cells.first_name.size)
-        every = max(1, -(-num_rows // MOST_LABELS))
-        rows = list(range(0, num_rows, every))
-        return {
-            "range": [num_rows - 0.5, -0.5],
-            "tickmode": "array",
-            "tickvals": rows,
-            "ticktext": [self._label(cells, row) for row in rows],
-        }
 
     # ---- words -------------------------------------------------------------------------------
 
-    def _label(self, cells: Cells, row: int) -> str:
-        first, last = int(cells.first_name[row]), int(cells.last_name[row])
-        return integer(first) if first == last else f"{integer(first)}–{integer(last)}"
-
-    def _name(self, cells: Cells, row: int) -> str:
+    def _cross_words(self, cells: Cells, row: int, column: int) -> str:
+        """`ranks 16–31, step 7: 3 values not finite, most on rank 21`."""
         several = cells.first_name[row] != cells.last_name[row]
-        return f"{self.row_name}{'s' if several else ''} {self._label(cells, row)}"
+        where = step_range(int(cells.step[column]), int(cells.last_step[column]))
+        most = f", most on {self.row_name} {integer(int(cells.most_bad[row, column]))}" if several else ""
+        count = plural(int(cells.bad[row, column]), "value")
+        return f"{self.row_name}{'s' if several else ''} {row_label(cells, row)}, {where}: {count} not finite{most}"
 
     def worst_words(self, cells: Cells) -> str:
         """`most 41 ms on rank 3 at step 1,200`."""
@@ -210,7 +217,7 @@ class Heatmap:
             at = int(known[cells.value[row][known].argmax()]) if known.size else -1
             rows.append(
                 [
-                    self._label(cells, row),
+                    row_label(cells, row),
                     quantity(float(cells.value[row, at]), self.unit) if known.size else "–",
                     integer(int(cells.worst[row, at])) if known.size else "–",
                     integer(int(cells.step[at])) if known.size else "–",
@@ -223,8 +230,19 @@ class Heatmap:
         return Table(columns=names, rows=rows, note=note)
 
 
+def _margin(rows: Rows, colorbar: Mapping[str, Any], window: Window) -> dict[str, Any]:
+    """What stands around the cells, counted here: Plotly would lay out every chart once more after measuring it."""
+    chars = max(map(len, colorbar.get("ticktext", ())), default=LEAST_CHARS)
+    return {
+        "l": rows.width_px,
+        "r": BESIDE_BAR_PX + round(CHAR_PX * chars),
+        "b": BELOW_PX + (DATE_LINE_PX if window.x == "time" else 0),
+        "autoexpand": False,
+    }
+
+
 def _told(place: Places, told: Floats) -> dict[str, str] | list[Any]:
-    """[N, C, 2] value and name of every cell, for hovering."""
+    """[N, C, K] of every cell its value and whose it is; where cells are not finite also who is to be looked at."""
     spread = np.moveaxis(place.spread(np.moveaxis(told, 1, 0)), -1, 1)
     flat = packed_grid(np.ascontiguousarray(spread).reshape(spread.shape[0], -1))
     assert isinstance(flat, dict)

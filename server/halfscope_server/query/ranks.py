@@ -8,6 +8,8 @@ Suffixes: N rows of one or more ranks, C columns of one or more steps.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +27,7 @@ Ints = NDArray[np.int64]
 
 MAX_ROWS = 64
 MAX_COLUMNS = 240
+LEAST_COLUMN_PX = 3
 MAX_RAW_STEPS = 2000
 """Beyond, stretches of 64 steps are read."""
 
@@ -48,6 +51,8 @@ class Cells:
     """[N, C] whose it is; -1: nobody's."""
     bad: Ints
     """[N, C] values that were not finite."""
+    most_bad: Ints
+    """[N, C] who had most of those; -1: nobody."""
 
 
 def rank_cells(view: RunView, series: SeriesRow, window: Window) -> Cells | None:
@@ -55,13 +60,15 @@ def rank_cells(view: RunView, series: SeriesRow, window: Window) -> Cells | None
     span = view.resolve(window)
     if span is None:
         return None
-    return view.memo(("rank cells", series.series_id, span), lambda: _cells(view, series, span))
+    num_columns = min(MAX_COLUMNS, max(1, window.width_px // LEAST_COLUMN_PX))
+    key = ("rank cells", series.series_id, span, num_columns)
+    return view.memo(key, lambda: _cells(view, series, span, num_columns))
 
 
-def _cells(view: RunView, series: SeriesRow, span: Span) -> Cells:
+def _cells(view: RunView, series: SeriesRow, span: Span, num_columns: int = MAX_COLUMNS) -> Cells:
     grids = [_grid(view, series, piece, span) for piece in view.pieces(span) if not piece.is_ghost]
     grid = _joined([one for one in grids if one.step.size] or grids)
-    group = max(1, -(-grid.step.size // MAX_COLUMNS))
+    group = max(1, -(-grid.step.size // num_columns))
     starts = np.arange(0, grid.step.size, group)
     with np.errstate(invalid="ignore"):
         value = np.fmax.reduceat(grid.high, starts, axis=1) if starts.size else grid.high
@@ -76,15 +83,55 @@ def _cells(view: RunView, series: SeriesRow, span: Span) -> Cells:
         last_step=np.minimum(grid.step[ends] + grid.width - 1, span.last_step) if starts.size else grid.step,
         time_us=grid.time_us[starts],
         width=max(grid.width * group, usual),
+        nodes=node_starts(grid.ranks, hosts_of(view)),
     )
 
 
-def in_rows(names: Ints, value: Floats, bad: Ints, *, step: Ints, last_step: Ints, time_us: Ints, width: int) -> Cells:
-    """Rows of at most so many that each can be seen."""
-    group = max(1, -(-names.size // MAX_ROWS))
-    starts = np.arange(0, names.size, group)
+def hosts_of(view: RunView) -> Mapping[int, str]:
+    """The node of each rank, in its newest attempt."""
+    return view.memo("hosts of ranks", lambda: {s.rank: s.host for s in sorted(view.streams, key=lambda s: s.attempt)})
+
+
+def node_starts(ranks: Ints, hosts: Mapping[int, str]) -> Ints:
+    """Places in `ranks` at which another node begins; only the first where ranks of a node do not stand together."""
+    names = [hosts.get(rank, "") for rank in ranks.tolist()]
+    sizes = [len(list(same)) for _, same in itertools.groupby(names)]
+    starts = np.cumsum([0, *sizes[:-1]])
+    return starts if len(set(names)) == len(sizes) else starts[:1]
+
+
+def _row_starts(num_names: int, nodes: Ints) -> Ints:
+    """Places at which rows begin: a row holds whole nodes, or a node whole rows."""
+    if num_names <= MAX_ROWS:
+        return np.arange(num_names)
+    if nodes.size > MAX_ROWS:
+        return nodes[:: -(-nodes.size // MAX_ROWS)]
+    sizes = np.diff(np.append(nodes, num_names))
+    groups = -(-sizes // (MAX_ROWS // nodes.size))
+    parts = zip(nodes.tolist(), sizes.tolist(), groups.tolist(), strict=True)
+    return np.concatenate([np.arange(first, first + size, group) for first, size, group in parts])
+
+
+def in_rows(
+    names: Ints,
+    value: Floats,
+    bad: Ints,
+    *,
+    step: Ints,
+    last_step: Ints,
+    time_us: Ints,
+    width: int,
+    nodes: Ints | None = None,
+) -> Cells:
+    """Rows of at most so many that each can be seen.
+
+    Args:
+        nodes: see `node_starts`; None: names are of no nodes.
+    """
+    starts = _row_starts(names.size, np.zeros(1, np.int64) if nodes is None else nodes)
     ends = np.append(starts[1:], names.size)[: starts.size] - 1
     worst = np.full((starts.size, value.shape[1]), -1, np.int64)
+    most_bad = worst.copy()
     largest = np.full(worst.shape, np.nan)
     for row, (low, high) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         part = np.where(np.isnan(value[low : high + 1]), -np.inf, value[low : high + 1])
@@ -93,6 +140,8 @@ def in_rows(names: Ints, value: Floats, bad: Ints, *, step: Ints, last_step: Int
         is_known = np.isfinite(found)
         largest[row] = np.where(is_known, found, np.nan)
         worst[row] = np.where(is_known, names[low + at], -1)
+        counts = bad[low : high + 1]
+        most_bad[row] = np.where(counts.any(axis=0), names[low + counts.argmax(axis=0)], -1)
     added = np.add.reduceat(bad, starts, axis=0) if starts.size else bad
     return Cells(
         first_name=names[starts],
@@ -104,6 +153,7 @@ def in_rows(names: Ints, value: Floats, bad: Ints, *, step: Ints, last_step: Int
         value=largest,
         worst=worst,
         bad=added,
+        most_bad=most_bad,
     )
 
 

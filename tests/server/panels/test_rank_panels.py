@@ -110,7 +110,8 @@ def test_the_worst_rank_of_many_is_drawn_and_named(lite: Store, write_run: Write
     at = num_steps * 3 // 4
 
     def value(step: NDArray[np.int64], rank: int) -> NDArray[np.float64]:
-        return np.asarray(0.1 + 0.3 * ((step == at) & (rank == 57)))
+        busy = np.asarray(0.1 + 0.3 * ((step == at) & (rank == 57)))
+        return np.where((step == at) & (rank == 13), np.inf, busy)
 
     for rank in range(66):
         writer = write_run(rank=rank, world_size=66)
@@ -128,10 +129,13 @@ def test_the_worst_rank_of_many_is_drawn_and_named(lite: Store, write_run: Write
     assert panel is not None
     fill = panels.fill(view, panel, Window())
     assert fill["headline"].startswith("most 400 ms on rank 57 at ")
-    heat = fill["data"][0]
+    heat, crosses = fill["data"]
     assert np.nanmax(unpacked(heat["z"])) == pytest.approx(400)
     told = unpacked(heat["customdata"])
     assert told[np.unravel_index(int(np.nanargmax(told[..., 0])), told.shape[:2])][1] == 57
+    # Whoever looks at the cell of a mark is led to the rank that was not finite, not to the one with the largest value.
+    assert [text.rsplit(", ", 1)[1] for text in crosses["text"]] == ["most on rank 13"]
+    assert told[int(unpacked(crosses["y"])[0])][told[0, :, 0] >= 0][:, 2].tolist().count(13) == 1
 
 
 def test_a_rank_that_another_attempt_lacks_is_blank_there(lite: Store, write_run: WriteRun) -> None:
