@@ -83,12 +83,13 @@ def run_id_of(time_ms: int, rest: int) -> str:
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(75, -5, -5))
 
 
-def time_ms_of(run_id: str) -> int:
-    """The milliseconds that an id of `run_id_of` begins with."""
+def time_us_of(run_id: str) -> int:
+    """When an id of `run_id_of` was made, in microseconds: those within its millisecond come from its other bits, so
+    that two of one millisecond are told apart."""
     number = 0
     for char in run_id:
         number = number << 5 | _CROCKFORD.index(char)
-    return number >> 32
+    return (number >> 32) * 1000 + (number & 0xFFFF_FFFF) % 1000
 
 
 def is_run_id(text: str) -> bool:

@@ -209,7 +209,7 @@ def _named_attempt(settings: AgentConfig, place: ranks.Place, last: int) -> int:
     """
     if place.world_size == 1:
         # A clock that was set back is no reason to go behind what is here already.
-        return max(ranks.attempt_at(time.time()), last + 1)
+        return max(ranks.attempt_at(time.time_ns() // 1000), last + 1)
     if not settings.is_resumed:
         return place.attempt  # an id that ranks are given because they find none by themselves
     shared = ranks.job_attempt(place, settings.directory)

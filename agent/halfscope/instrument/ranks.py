@@ -25,12 +25,13 @@ import torch
 from halfscope import config
 from halfscope.config import whole
 from halfscope.record import jobs
+from halfscope.wire.messages import FIRST_TIMED_ATTEMPT
 
 log = logging.getLogger("halfscope")
 
-FIRST_SECOND = 1_577_836_800
-"""2020, from which attempts of a run whose id was given are counted in seconds: 31 bits last until 2088."""
-MAX_AHEAD_S = 86_400.0
+FIRST_US = 1_577_836_800_000_000
+"""2020, from which attempts of a run whose id was given are counted in microseconds: JavaScript's numbers hold them."""
+MAX_AHEAD_US = 86_400_000_000
 """By which a clock of another node may be ahead of ours."""
 STORE_WAIT_S = 5.0
 """The store answers within milliseconds, or whoever keeps it is gone."""
@@ -80,11 +81,11 @@ def _num_restarts() -> int:
     return whole("TORCHELASTIC_RESTART_COUNT" if is_elastic else "SLURM_RESTART_COUNT", 0)
 
 
-def attempt_at(time_s: float) -> int:
+def attempt_at(time_us: int) -> int:
     """The attempt of a training that begins at a time, of a run that may have begun elsewhere: no machine knows what
     others have recorded, so the order of their clocks is the order of the attempts. Whoever makes a run's id is its
-    attempt 0."""
-    return max(1, min(int(time_s) - FIRST_SECOND, (1 << 31) - 1_000_000))
+    attempt 0. Two of the very same microsecond are told apart by the server."""
+    return max(FIRST_TIMED_ATTEMPT, min(time_us - FIRST_US, (1 << 53) - 1_000_000))
 
 
 def job_attempt(place: Place, directory: Path) -> int | None:
@@ -92,10 +93,14 @@ def job_attempt(place: Place, directory: Path) -> int | None:
     restarts count on from there. None where they cannot come to one."""
     number = _next_number()
     shared = _from_launcher(directory, number) or _from_store(number)  # an id made of a job's name holds no time
-    began_s = float(whole("SLURM_JOB_START_TIME", 0)) if shared is None else config.time_ms_of(shared) / 1e3
-    if not FIRST_SECOND < began_s <= time.time() + MAX_AHEAD_S:
+    if shared is None:
+        # SLURM tells whole seconds; jobs that begin in the same one have numbers of their own.
+        began_us = whole("SLURM_JOB_START_TIME", 0) * 1_000_000 + whole("SLURM_JOB_ID", 0) % 1_000_000
+    else:
+        began_us = config.time_us_of(shared)
+    if not FIRST_US < began_us <= time.time_ns() // 1000 + MAX_AHEAD_US:
         return None
-    return place.attempt + attempt_at(began_s)
+    return place.attempt + attempt_at(began_us)
 
 
 def is_joined() -> bool:

@@ -24,6 +24,9 @@ PROTOCOL = "halfscope.v1"
 GENESIS_DIGEST = bytes(16)
 """The digest chain before the first record of a stream."""
 
+FIRST_TIMED_ATTEMPT = 1 << 24
+"""Attempts below are counted; from here on they are the time of their start, in microseconds since 2020."""
+
 
 class Series(msgspec.Struct, frozen=True, array_like=True):
     """Declares one series of a stream; self-describing, so a new metric needs no server change."""
@@ -222,8 +225,8 @@ class StreamInfo(msgspec.Struct, frozen=True, array_like=True):
     rank: int = 0
     world_size: int = 1
     attempt: int = 0
-    """Which start of this run this is; a training resumed from a checkpoint goes back in steps and gets the next
-    number."""
+    """Which start of this run this is; a training resumed from a checkpoint goes back in steps and gets a higher
+    number: the next one, or where it cannot know that, a time (`FIRST_TIMED_ATTEMPT`)."""
     host: str = ""
     pid: int = 0
     started_us: int = 0

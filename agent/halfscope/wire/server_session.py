@@ -143,7 +143,7 @@ def _refused_info(hello: Hello) -> Refuse | None:
         0 <= info.rank <= MAX_RANK
         and 0 <= info.local_rank <= MAX_RANK
         and 1 <= info.world_size <= MAX_RANK
-        and 0 <= info.attempt <= MAX_RANK
+        and 0 <= info.attempt <= MAX_TIME_US
         and 0 <= info.pid <= MAX_TIME_US
         and 0 <= info.started_us <= MAX_TIME_US
         and 0 <= hello.first_seq <= MAX_TIME_US

@@ -324,7 +324,7 @@ def _rows(points: Points, keep: NDArray[np.bool_]) -> Points:
 
 def _no_points() -> Points:
     whole, half = np.empty(0, np.int64), np.empty(0, np.int32)
-    return Points(step=whole, time_us=whole, value=np.empty(0), rank=half, attempt=half)
+    return Points(step=whole, time_us=whole, value=np.empty(0), rank=half, attempt=whole)
 
 
 # ---- joining ---------------------------------------------------------------------------------

@@ -9,11 +9,13 @@ order deadlock.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import sqlalchemy as sa
-from halfscope.wire.messages import GENESIS_DIGEST, Hello
+from halfscope.wire.messages import FIRST_TIMED_ATTEMPT, GENESIS_DIGEST, Hello
 from sqlalchemy.dialects import postgresql, sqlite
 
 from halfscope_server.store import schema
@@ -197,7 +199,7 @@ def grant(connection: sa.Connection, hello: Hello, *, now_us: int) -> StreamStat
             sa.insert(stream).values(
                 run_id=hello.run_id,
                 stream=hello.stream,
-                attempt=info.attempt,
+                attempt=_free_attempt(connection, hello),
                 rank=info.rank,
                 world_size=info.world_size,
                 host=text(info.host, 255),
@@ -219,6 +221,21 @@ def grant(connection: sa.Connection, hello: Hello, *, now_us: int) -> StreamStat
     state = load(connection, key)
     assert state is not None
     return state
+
+
+def _free_attempt(connection: sa.Connection, hello: Hello) -> int:
+    """The attempt of a new stream: what its agent says, or the next that this rank has no stream in. Only one that is
+    numbered by a time is moved: counted ones are shared on purpose, by the models that one process watches.
+
+    A copy of a journal belongs to the attempt that it was copied from.
+    """
+    info, at = hello.info, stream.c
+    streams = sa.select(at.attempt).where(at.run_id == hello.run_id)
+    copied = connection.execute(streams.where(at.stream == info.forked_from)).scalar()
+    if copied is not None or info.attempt < FIRST_TIMED_ATTEMPT:
+        return info.attempt if copied is None else int(copied)
+    taken = set(connection.execute(streams.where(at.rank == info.rank, at.attempt >= info.attempt)).scalars())
+    return next(number for number in itertools.count(info.attempt) if number not in taken)
 
 
 def server_seq(connection: sa.Connection, run_id: str, *, now_us: int) -> int:
@@ -272,5 +289,10 @@ def lock_run(connection: sa.Connection, run_id: str) -> None:
 def insert_missing(connection: sa.Connection, table: sa.Table, rows: Sequence[dict[str, object]]) -> None:
     """Insert the rows whose key is not there yet; another replica may have been first."""
     if rows:
-        insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-        connection.execute(insert(table).on_conflict_do_nothing(), list(rows))
+        _insert_missing(table, connection.dialect.name, tuple(rows[0])).run(connection, rows)
+
+
+@lru_cache
+def _insert_missing(table: sa.Table, dialect: str, columns: tuple[str, ...]) -> Prepared:
+    insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
+    return Prepared(insert(table).on_conflict_do_nothing(), columns)

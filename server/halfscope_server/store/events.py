@@ -175,7 +175,7 @@ def marks(connection: sa.Connection, run_id: str, kinds: Sequence[str]) -> Event
         step=table[:, 2].copy(),
         kind=table[:, 0].astype(np.int16),
         skip_class=table[:, 3].astype(np.int8),
-        attempt=table[:, 1].astype(np.int32),
+        attempt=table[:, 1].astype(np.int64),
         rank=table[:, 4].astype(np.int32),
     )
 

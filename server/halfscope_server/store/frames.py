@@ -66,7 +66,7 @@ class _Axis:
     step: Int64s
     time_us: Int64s
     rank: NDArray[np.int32]
-    attempt: NDArray[np.int32]
+    attempt: NDArray[np.int64]
     scale: Float64s
     frame_of: list[Int64s]
     """For each part, the frame of each of its steps; -1: outside the wanted steps."""
@@ -225,17 +225,14 @@ def _within(statement: sa.Select[Any], bounds: Collection[str]) -> sa.Select[Any
 def _axis(parts: Sequence[_Part], wanted: FrameSelection) -> _Axis:
     """The frames of all parts, each once: what came first says its time, and its scale where a layer has no other."""
     if not parts:
-        none = np.empty(0, np.int64)
-        no_ranks = np.empty(0, np.int32)
-        return _Axis(
-            step=none, time_us=none, rank=no_ranks, attempt=no_ranks, scale=np.empty(0), frame_of=[], is_shared=[]
-        )
+        none, no_ranks = np.empty(0, np.int64), np.empty(0, np.int32)
+        return _Axis(step=none, time_us=none, rank=no_ranks, attempt=none, scale=np.empty(0), frame_of=[], is_shared=[])
     lengths = [len(part.steps) for part in parts]
     step = np.concatenate([part.steps for part in parts])
     streams = {key: at for at, key in enumerate(dict.fromkeys(part.row.stream for part in parts))}
     stream = np.repeat([streams[part.row.stream] for part in parts], lengths)
     rank = np.repeat(np.array([part.row.rank for part in parts], np.int32), lengths)
-    attempt = np.repeat(np.array([part.row.attempt for part in parts], np.int32), lengths)
+    attempt = np.repeat(np.array([part.row.attempt for part in parts], np.int64), lengths)
     inside = np.ones(len(step), bool)
     if wanted.first_step is not None:
         inside &= step >= wanted.first_step

@@ -72,8 +72,8 @@ def points(database: Database, tails: Tails, wanted: Selection) -> Points:
     counts = [len(part[0]) for _, part in parts]
     columns = (
         *(np.concatenate([part[at] for _, part in parts]) for at in range(3)),
-        _repeated([row.rank for row, _ in parts], counts),
-        _repeated([row.attempt for row, _ in parts], counts),
+        _repeated([row.rank for row, _ in parts], counts, np.int32),
+        _repeated([row.attempt for row, _ in parts], counts, np.int64),
     )
     return _ordered(columns, wanted)
 
@@ -439,10 +439,10 @@ def _ordered(columns: tuple[NDArray[Any], ...], wanted: Selection) -> Points:
     return Points(step=step, time_us=time_us, value=value, rank=rank, attempt=attempt)
 
 
-def _repeated(numbers: list[int], counts: list[int]) -> NDArray[np.int32]:
+def _repeated(numbers: list[int], counts: list[int], dtype: type[np.signedinteger[Any]]) -> NDArray[Any]:
     if len(set(numbers)) == 1:
-        return np.full(sum(counts), numbers[0], np.int32)
-    return np.repeat(np.array(numbers, np.int32), counts)
+        return np.full(sum(counts), numbers[0], dtype)
+    return np.repeat(np.array(numbers, dtype), counts)
 
 
 def _no_points() -> Points:
@@ -451,7 +451,7 @@ def _no_points() -> Points:
         time_us=np.empty(0, np.int64),
         value=np.empty(0, np.float64),
         rank=np.empty(0, np.int32),
-        attempt=np.empty(0, np.int32),
+        attempt=np.empty(0, np.int64),
     )
 
 

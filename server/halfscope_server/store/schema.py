@@ -24,7 +24,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "r0006"
+REVISION = "r0007"
 """The newest migration; a database that says so needs no Alembic run (importing Alembic costs 0.3 s)."""
 
 metadata = MetaData()
@@ -38,6 +38,14 @@ def _stream_id() -> Column[str]:
     return Column("stream", String(64), primary_key=True)
 
 
+ATTEMPT = BigInteger().with_variant(Integer, "sqlite")
+"""A count, or microseconds since 2020; integers of SQLite hold either, and keep the name they began with."""
+
+
+def _attempt() -> Column[int]:
+    return Column("attempt", ATTEMPT, primary_key=True, autoincrement=False)
+
+
 run = Table(
     "run",
     metadata,
@@ -47,7 +55,7 @@ run = Table(
     Column("state", String(16), nullable=False),
     # False while only a placeholder: records arrived, but the Start among them was lost.
     Column("started", Boolean, nullable=False),
-    Column("config_attempt", Integer, nullable=False),
+    Column("config_attempt", ATTEMPT, nullable=False),
     Column("start_step", BigInteger, nullable=False),
     Column("created_us", BigInteger, nullable=False),
     Column("updated_us", BigInteger, nullable=False),
@@ -77,7 +85,7 @@ stream = Table(
     metadata,
     _run_id(),
     _stream_id(),
-    Column("attempt", Integer, nullable=False),
+    Column("attempt", ATTEMPT, nullable=False),
     Column("rank", Integer, nullable=False),
     Column("world_size", Integer, nullable=False),
     Column("host", Text, nullable=False),
@@ -163,7 +171,7 @@ bucket_slice = Table(
     "bucket_slice",
     metadata,
     _run_id(),
-    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    _attempt(),
     Column("step", BigInteger, primary_key=True, autoincrement=False),
     Column("bucket", Integer, primary_key=True, autoincrement=False),
     _stream_id(),
@@ -186,7 +194,7 @@ segment = Table(
     "segment",
     metadata,
     _run_id(),
-    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    _attempt(),
     _stream_id(),
     Column("first_seq", BigInteger, primary_key=True, autoincrement=False),
     Column("last_seq", BigInteger, nullable=False),
@@ -199,7 +207,7 @@ chunk = Table(
     "chunk",
     metadata,
     _run_id(),
-    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    _attempt(),
     _stream_id(),
     Column("first_seq", BigInteger, primary_key=True, autoincrement=False),
     Column("last_seq", BigInteger, nullable=False),
@@ -217,7 +225,7 @@ series_chunk = Table(
     metadata,
     _run_id(),
     Column("series_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    _attempt(),
     _stream_id(),
     Column("first_seq", BigInteger, primary_key=True, autoincrement=False),
     Column("first_step", BigInteger, nullable=False),
@@ -240,7 +248,7 @@ slab = Table(
     metadata,
     _run_id(),
     Column("kind", String(64), primary_key=True),
-    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    _attempt(),
     _stream_id(),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("sealed", Boolean, nullable=False),
@@ -259,7 +267,7 @@ tile = Table(
     _run_id(),
     Column("kind", String(64), primary_key=True),
     Column("band", Integer, primary_key=True, autoincrement=False),
-    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    _attempt(),
     _stream_id(),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("moments", LargeBinary, nullable=False),
@@ -270,7 +278,7 @@ event = Table(
     "event",
     metadata,
     _run_id(),
-    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    _attempt(),
     Column("step", BigInteger, primary_key=True, autoincrement=False),
     _stream_id(),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),

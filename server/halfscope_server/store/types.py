@@ -99,7 +99,7 @@ class Points:
     value: NDArray[np.float64]
     """Non-finite values as they came, bit for bit."""
     rank: NDArray[np.int32]
-    attempt: NDArray[np.int32]
+    attempt: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class Frames:
     """[F]; likewise time_us, rank, attempt."""
     time_us: NDArray[np.int64]
     rank: NDArray[np.int32]
-    attempt: NDArray[np.int32]
+    attempt: NDArray[np.int64]
     scale: NDArray[np.float64]
     """Loss scale that was on the gradients in that step; NaN where there was no scaler. [F, 1] where it is the same for
     all layers of each frame, else [F, L]: several scalers, or an optimizer without one. Where a layer was not sketched,
@@ -306,7 +306,7 @@ class EventMarks:
     """Index into `kinds`."""
     skip_class: NDArray[np.int8]
     """Index into `SKIP_CLASSES`, as the event said; a streak's first two skips still say otherwise."""
-    attempt: NDArray[np.int32]
+    attempt: NDArray[np.int64]
     rank: NDArray[np.int32]
 
 

@@ -150,7 +150,7 @@ def _moments(records: Sequence[Sketches], update: Update, ids: Mapping[int, int]
         step=steps,
         time_us=cells.time_us_R[first],
         rank=np.full(len(steps), update.rank, np.int32),
-        attempt=np.full(len(steps), update.attempt, np.int32),
+        attempt=np.full(len(steps), update.attempt, np.int64),
         scale=dense.scale,
         present=dense.present,
         point=dense.point,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +24,8 @@ from tests.helpers.recorded import read_journal
 from tests.helpers.stream import Stream
 
 Net = Callable[[], torch.nn.Sequential]
+
+NOW_NS = 2_000_000_000 * 10**9
 
 
 def train(model: Any, optimizer: Any, scaler: Any, num_steps: int) -> None:
@@ -140,11 +141,12 @@ def test_a_rank_goes_on_behind_its_own_attempts(watching: Any, net: Net, monkeyp
 def test_a_training_resumed_elsewhere_is_a_later_attempt_in_whatever_order_its_parts_arrive(
     watching: Any, net: Net, tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three starts on two machines that know nothing of each other, all offline: every order of their journals gives
-    the newest steps as the line, the older ones as ghosts, and an event of each restart."""
+    """Three starts in one second, on two machines that know nothing of each other, all offline: every order of their
+    journals gives the newest steps as the line, the older ones as ghosts, and an event of each restart."""
     parts: list[StreamPlace] = []
-    for now_s, machine, first, num_steps in ((2e9, "a", 0, 12), (2e9 + 60, "b", 10, 6), (2e9 + 120, "a", 8, 5)):
-        monkeypatch.setattr(entry, "time", SimpleNamespace(time=lambda now_s=now_s: now_s, time_ns=time.time_ns))
+    starts = ((NOW_NS, "a", 0, 12), (NOW_NS + 1000, "b", 10, 6), (NOW_NS + 9**9, "a", 8, 5))
+    for now_ns, machine, first, num_steps in starts:
+        monkeypatch.setattr(entry, "time", SimpleNamespace(time_ns=lambda now_ns=now_ns: now_ns))
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         directory = tmp_path / machine
@@ -187,10 +189,10 @@ def test_a_clock_that_was_set_back_makes_no_older_attempt(
 ) -> None:
     """Where the earlier attempts are known, the next one has a greater number, whatever the time."""
     run_id = "01jabcdefghjkmnp"
-    for now_s in (2e9, 2e9 - 3600, 0.0):
-        monkeypatch.setattr(entry, "time", SimpleNamespace(time=lambda now_s=now_s: now_s, time_ns=time.time_ns))
+    for now_ns in (NOW_NS, NOW_NS - 3600 * 10**9, 0):
+        monkeypatch.setattr(entry, "time", SimpleNamespace(time_ns=lambda now_ns=now_ns: now_ns))
         model = net()
         watching(model, torch.optim.SGD(model.parameters(), 0.1), run_id=run_id).finish()
     found = [read_info(place).attempt for place in find_streams(watching.directory)]
-    first = int(2e9) - ranks.FIRST_SECOND
+    first = ranks.attempt_at(NOW_NS // 1000)
     assert sorted(found) == [first, first + 1, first + 2]

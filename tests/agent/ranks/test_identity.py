@@ -99,26 +99,27 @@ def test_a_restart_on_several_nodes_is_the_same_run(monkeypatch: pytest.MonkeyPa
 def test_a_run_that_is_continued_is_the_next_attempt(tmp_path: Path) -> None:
     """A given id may have been begun elsewhere: the time at which this one began is its number."""
     run_id = config.new_run_id()
-    before = ranks.attempt_at(time.time())
+    before = ranks.attempt_at(time.time_ns() // 1000)
     model = torch.nn.Linear(2, 1)
     run = halfscope.watch(
         model, torch.optim.SGD(model.parameters(), 0.1), run_id=run_id, mode="offline", directory=tmp_path
     )
     run.finish()
     (recorded,) = [one for one in read_journal(tmp_path) if one.start is not None]
-    assert before <= recorded.info.attempt <= ranks.attempt_at(time.time())
+    assert before <= recorded.info.attempt <= ranks.attempt_at(time.time_ns() // 1000)
     assert (recorded.info.rank, recorded.info.world_size) == (0, 1)
 
 
 def test_ranks_that_continue_a_run_are_one_attempt_on_all_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever journals their nodes hold: when their job began tells, and restarts of its launcher count on."""
-    jobs_ids = [config.run_id_of(1_800_000_000_000, 7), config.run_id_of(1_800_000_090_000, 9)]
+    """Whatever journals their nodes hold: when their job began tells, also of two that begin in the same millisecond,
+    and restarts of its launcher count on."""
+    jobs_ids = [config.run_id_of(1_800_000_000_000, 7), config.run_id_of(1_800_000_000_000, 90)]
     found = []
     for shared in jobs_ids:
         monkeypatch.setattr(ranks, "_from_launcher", lambda _directory, _number, shared=shared: shared)
-        monkeypatch.setattr(ranks, "time", SimpleNamespace(time=lambda: 1_800_000_100.0))
+        monkeypatch.setattr(ranks, "time", SimpleNamespace(time_ns=lambda: 1_800_000_100 * 10**9))
         for restarts in range(3):
             numbers = {
                 ranks.job_attempt(ranks.Place(rank=rank, world_size=2, attempt=restarts), tmp_path / f"{rank}")
@@ -126,11 +127,17 @@ def test_ranks_that_continue_a_run_are_one_attempt_on_all_nodes(
             }
             found.append(numbers.pop())
             assert numbers == set()
-    began = ranks.attempt_at(1_800_000_000)
-    assert found == [began, began + 1, began + 2, began + 90, began + 91, began + 92]
+    began = ranks.attempt_at(1_800_000_000 * 10**6)
+    assert found == [began + rest + restarts for rest in (7, 90) for restarts in range(3)]
     # An id that a launcher's name was made into holds no time.
     monkeypatch.setattr(ranks, "_from_launcher", lambda *_: config.run_id_of(1, 2))
     assert ranks.job_attempt(ranks.Place(rank=1, world_size=2), tmp_path) is None
+    # SLURM tells seconds: two jobs of the same one differ by their numbers.
+    monkeypatch.setattr(ranks, "_from_launcher", lambda *_: None)
+    monkeypatch.setenv("SLURM_JOB_START_TIME", "1800000000")
+    for job in (4_000_123, 4_000_124):
+        monkeypatch.setenv("SLURM_JOB_ID", f"{job}")
+        assert ranks.job_attempt(ranks.Place(rank=1, world_size=2), tmp_path) == began + job % 1_000_000
 
 
 def test_a_rank_that_watches_alone_waits_for_nobody(python: Preloaded, tmp_path: Path) -> None:
