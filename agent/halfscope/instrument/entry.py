@@ -260,7 +260,7 @@ def _start(
         WatchedScaler(index, name, item, labelled=len(enabled) > 1)
         for index, (name, item) in enumerate(enabled.items())
     ]
-    guard = Guard(lambda probe, error: facts.degraded(watcher.clock.step, probe, error))
+    guard = Guard(lambda probe, error: facts.degraded(watcher.step, probe, error))
     for watched in watched_optimizers:
         watched.units = flats.by_id
     parameter_names = _parameter_names(models, watched_optimizers, flats)

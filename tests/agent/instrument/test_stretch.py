@@ -126,6 +126,16 @@ def test_what_is_out_of_the_ordinary_ends_it(
     assert recorded.kinds("agent_degraded") == []
 
 
+def test_a_failure_of_ours_is_told_at_its_step(training: Training, watching: Watching) -> None:
+    """Where nobody has asked for the clock, which stands still in a stretch."""
+    for _ in range(5):
+        training.step()
+    training.run.log("no mapping")
+    assert training.is_on
+    (event,) = watching.read().kinds("agent_degraded")
+    assert (event.step, event.attributes["probe"]) == (training.num_steps - 1, "run.log")
+
+
 def test_a_gradient_that_is_not_finite_is_told_at_its_step(training: Training, watching: Watching) -> None:
     """With the batch that it came of, which only a stretch has held."""
     for _ in range(5):
