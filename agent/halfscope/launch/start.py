@@ -25,6 +25,10 @@ NOTHING = (
     "halfscope: nothing was recorded: no optimizer went to work in this process. Trainings in processes that a program "
     "starts itself are not seen yet; give those their own `halfscope run`, or call halfscope.watch there."
 )
+FAILED = (
+    "halfscope: nothing was recorded: a training was seen, and halfscope failed to watch it ({}: {}). Where that names a "
+    "setting, mend it; else please report it."
+)
 
 
 class AutoWatch:
@@ -37,7 +41,9 @@ class AutoWatch:
             default_name: of the runs, where neither options nor environment name them.
         """
         self._options, self._default_name = options, default_name
-        self._guard = Guard(lambda probe, error: None)
+        self._failure: BaseException | None = None
+        """What kept the launcher from being made."""
+        self._guard = Guard(self._failed)
         self._integrations = self._guard.wrap("integrations", integrations.found)() or {}
         framework_classes = {
             module: (name, each.id) for each in self._integrations.values() for module, name in each.made.items()
@@ -61,6 +67,10 @@ class AutoWatch:
             self._launcher.stop()
         self._say_if_nothing()
 
+    def _failed(self, probe: str, error: BaseException) -> None:
+        if probe == "halfscope run" and self._launcher is None:
+            self._failure = error
+
     def _made(self, kind: Kind, item: Any) -> None:
         if self._launcher is None:
             from halfscope.launch.auto import Launcher
@@ -75,4 +85,5 @@ class AutoWatch:
         launcher = self._launcher
         seen = launcher is not None and (launcher.num_runs or launcher.num_watched_by_program)
         if self._pid == os.getpid() and not seen and whole("RANK", 0) == 0:
-            print(NOTHING, file=sys.stderr)
+            error = self._failure if launcher is None else launcher.failure
+            print(NOTHING if error is None else FAILED.format(type(error).__name__, error), file=sys.stderr)

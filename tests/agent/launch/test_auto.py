@@ -557,18 +557,25 @@ def test_nothing_is_left_behind(automatic: Automatic) -> None:
     assert not [callback for callback in gc.callbacks if "halfscope" in repr(callback)]
 
 
+@pytest.mark.parametrize("part", ["launcher", "models"])
 def test_a_failure_of_ours_is_a_warning_and_no_more(
-    automatic: Automatic, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    automatic: Automatic,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    part: str,
 ) -> None:
-    """It is tried once, and the program trains on as if it were not watched."""
+    """It is tried once, and the program trains on as if it were not watched; its end says that the failure was ours."""
 
     def fail(*_: Any) -> None:
         raise RuntimeError("something of ours")
 
     calls = []
-    monkeypatch.setattr(auto.roots, "find_models", lambda *given: (calls.append(given), fail()))
+    owner, name = (auto.roots, "find_models") if part == "models" else (auto, "Launcher")
+    monkeypatch.setattr(owner, name, lambda *given: (calls.append(given), fail()))
     model = net()
     train(model, torch.optim.SGD(model.parameters(), 0.1))
     assert automatic.read() == []
     assert len([record for record in caplog.records if "something of ours" in record.message]) == 1
     assert len(calls) == 1
+    assert "failed to watch it (RuntimeError: something of ours)" in capsys.readouterr().err
