@@ -83,6 +83,7 @@ def events_page(
     kinds: Iterable[str] | None = None,
     first_step: int | None = None,
     last_step: int | None = None,
+    rank: int | None = None,
     cursor: str | None = None,
     limit: int = 200,
     newest_first: bool = False,
@@ -91,18 +92,20 @@ def events_page(
 
     Args:
         kinds: only these; all without.
+        rank: only what this one told, or what the server wrote of it.
         cursor: `next_cursor` of the page before.
 
     Raises:
         BadCursor: `cursor` is no cursor.
     """
     wanted = None if kinds is None else tuple(dict.fromkeys(kinds))
-    counts = view.store.count_events(view.run_id, first_step=first_step, last_step=last_step)
+    counts = view.store.count_events(view.run_id, first_step=first_step, last_step=last_step, rank=rank)
     rows = view.store.events(
         view.run_id,
         kinds=wanted,
         first_step=first_step,
         last_step=last_step,
+        rank=rank,
         after=None if cursor is None else _decode_cursor(cursor),
         limit=limit + 1,
         newest_first=newest_first,

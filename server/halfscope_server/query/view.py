@@ -70,7 +70,7 @@ class Reader(Protocol):
     def series(self, run_id: str) -> list[SeriesRow]: ...
     def versions(self, run_id: str) -> dict[str, int]: ...
     def count_events(
-        self, run_id: str, *, first_step: int | None = None, last_step: int | None = None
+        self, run_id: str, *, first_step: int | None = None, last_step: int | None = None, rank: int | None = None
     ) -> dict[str, int]: ...
     def event_marks(self, run_id: str, kinds: Any) -> EventMarks: ...
     def events(
@@ -80,6 +80,7 @@ class Reader(Protocol):
         kinds: Any = None,
         first_step: int | None = None,
         last_step: int | None = None,
+        rank: int | None = None,
         after: tuple[int, int, str, int] | None = None,
         limit: int = 1000,
         newest_first: bool = False,

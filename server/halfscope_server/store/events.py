@@ -135,13 +135,14 @@ def select(
     kinds: Sequence[str] | None,
     first_step: int | None,
     last_step: int | None,
+    rank: int | None,
     after: tuple[int, int, str, int] | None,
     limit: int,
     newest_first: bool,
 ) -> list[EventRow]:
     """A page of events in the order (attempt, step, stream, seq), or the reverse."""
     order = (event.c.attempt, event.c.step, event.c.stream, event.c.seq)
-    statement = sa.select(event).where(event.c.run_id == run_id, *_within(first_step, last_step))
+    statement = sa.select(event).where(event.c.run_id == run_id, *_within(first_step, last_step, rank))
     if kinds is not None:
         statement = statement.where(event.c.kind.in_(kinds))
     if after is not None:
@@ -152,11 +153,13 @@ def select(
     return [of_row(row._asdict()) for row in connection.execute(statement)]
 
 
-def count(connection: sa.Connection, run_id: str, *, first_step: int | None, last_step: int | None) -> dict[str, int]:
+def count(
+    connection: sa.Connection, run_id: str, *, first_step: int | None, last_step: int | None, rank: int | None
+) -> dict[str, int]:
     """Events by kind."""
     statement = (
         sa.select(event.c.kind, sa.func.count())
-        .where(event.c.run_id == run_id, *_within(first_step, last_step))
+        .where(event.c.run_id == run_id, *_within(first_step, last_step, rank))
         .group_by(event.c.kind)
         .order_by(event.c.kind)
     )
@@ -218,8 +221,10 @@ def _row(
     }
 
 
-def _within(first_step: int | None, last_step: int | None) -> list[sa.ColumnElement[bool]]:
+def _within(first_step: int | None, last_step: int | None, rank: int | None) -> list[sa.ColumnElement[bool]]:
     bounds = []
+    if rank is not None:
+        bounds.append(event.c.rank == rank)
     if first_step is not None:
         bounds.append(event.c.step >= first_step)
     if last_step is not None:

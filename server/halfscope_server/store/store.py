@@ -461,6 +461,7 @@ class Store:
         kinds: Sequence[str] | None = None,
         first_step: int | None = None,
         last_step: int | None = None,
+        rank: int | None = None,
         after: tuple[int, int, str, int] | None = None,
         limit: int = 1000,
         newest_first: bool = False,
@@ -472,6 +473,7 @@ class Store:
             kinds: None: all.
             first_step: inclusive, like last_step.
             last_step: None: no bound.
+            rank: None: of all.
             after: (attempt, step, stream, seq) of the last event of the page before, in the same direction.
             limit: at most so many.
             newest_first: the order reversed.
@@ -483,17 +485,18 @@ class Store:
                 kinds=kinds,
                 first_step=first_step,
                 last_step=last_step,
+                rank=rank,
                 after=after,
                 limit=limit,
                 newest_first=newest_first,
             )
 
     def count_events(
-        self, run_id: str, *, first_step: int | None = None, last_step: int | None = None
+        self, run_id: str, *, first_step: int | None = None, last_step: int | None = None, rank: int | None = None
     ) -> dict[str, int]:
         """Number of events by kind."""
         with self._reading() as connection:
-            return events.count(connection, run_id, first_step=first_step, last_step=last_step)
+            return events.count(connection, run_id, first_step=first_step, last_step=last_step, rank=rank)
 
     def event_marks(self, run_id: str, kinds: Sequence[str]) -> EventMarks:
         """Where events of these kinds lie; quick for runs of a million steps."""

@@ -63,6 +63,7 @@ def test_range_holds_its_ends(client: TestClient) -> None:
     query = {"first_step": 10, "last_step": 12}
     events = client.get(f"/api/v1/runs/{RUN}/events", params=query).json()["events"]
     assert [event["step"] for event in events] == [10, 11, 12]
+    assert client.get(f"/api/v1/runs/{RUN}/events", params={**query, "rank": 1}).json()["events"] == []
 
 
 @pytest.mark.parametrize("query", [{"cursor": "x"}, {"cursor": "1.2.x.y"}, {"limit": 0}, {"limit": 100000}])

@@ -59,6 +59,11 @@ def test_bounds_are_inclusive_and_counts_agree(store: Store, eventful: str) -> N
     assert {event.step for event in found} == {3, 4}
     counts = store.count_events(eventful, first_step=3, last_step=4)
     assert counts == {"loss_nonfinite": 3, "scale_growth": 3, "skip": 6}
+    of_rank = store.events(eventful, first_step=3, last_step=4, rank=1)
+    assert of_rank == [event for event in found if event.rank == 1]
+    assert store.count_events(eventful, first_step=3, last_step=4, rank=1) == {
+        "loss_nonfinite": 1, "scale_growth": 1, "skip": 2,
+    }  # fmt: skip
     assert sum(store.count_events(eventful).values()) == 50
     assert store.count_events("nobody") == {}
 

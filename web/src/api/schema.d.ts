@@ -5758,6 +5758,8 @@ export interface operations {
                 last_step?: number | null;
                 limit?: number;
                 newest_first?: boolean;
+                /** @description Only of this rank; of all without it */
+                rank?: number | null;
             };
             header?: never;
             path: {
