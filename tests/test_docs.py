@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 from pathlib import Path
@@ -24,8 +25,10 @@ from halfscope_server.alerts.presets import presets
 from halfscope_server.alerts.rule import Rule
 from halfscope_server.alerts.yaml import from_yaml
 from halfscope_server.cli import app as server_app
+from halfscope_server.query.export import event_row
 from halfscope_server.query.kinds import KINDS
 from halfscope_server.settings import table
+from halfscope_server.store.types import EventRow
 
 from tests.helpers.preloaded import Preloaded
 
@@ -188,6 +191,20 @@ def test_commands_and_options_are_listed() -> None:
 def test_the_agent_offers_every_server_command() -> None:
     """What `halfscope` hands over to the server package is what that package has."""
     assert set(agent_cli.SERVER_COMMANDS) == set(typer.main.get_command(server_app).commands)  # type: ignore[attr-defined]
+
+
+def test_events_are_exported_as_pages_show_them() -> None:
+    """The examples of docs/events.md and docs/cli.md have the keys that an exported event has, and times like its."""
+    place = {"run_id": "r", "stream": "s", "seq": 0, "rank": 0, "attempt": 0, "step": 1, "time_us": 500_000}
+    row = event_row(EventRow(**place, kind="skip", severity="info", where=[], attributes={}), 0)  # type: ignore[arg-type]
+    text = page("docs/events.md") + page("docs/cli.md")
+    examples = [json.loads(line) for line in re.findall(r"^\{.*\}$", text, re.MULTILINE)]
+    events = [example for example in examples if example["kind"] == "event"]
+    assert len(events) == 2
+    for event in events:
+        assert list(event) == list(row)
+        assert len(event["time"]) == len(row["time"])
+        assert event["event"] in KINDS
 
 
 # ---- pages -----------------------------------------------------------------------------------
