@@ -164,6 +164,8 @@ typedef struct {
     long lowest;
     int64_t zeros, nan, pos_inf, neg_inf;
     double sum, sumsq;
+    uint32_t *fields; /* four tables of counts by exponent field: all 0 but between `count32` and `empty_fields` */
+    int has_fields;
     uint64_t largest32, smallest32; /* magnitudes as bits; of none 0 and all ones */
     uint64_t largest64, smallest64;
 } Row;
@@ -177,6 +179,105 @@ INLINE int top_bit(uint64_t word) {
     return at;
 #endif
 }
+
+/* Sum and sum of squares of a block. */
+INLINE void add_sums32(Row *row, const uint32_t *bits, size_t count) {
+    double sums[8] = {0}, squares[8] = {0};
+    size_t i = 0;
+#ifdef FOURS
+    doubles sum4[4] = {{0}}, square4[4] = {{0}};
+    for (; i + 16 <= count; i += 16)
+        for (int at = 0; at < 4; at++) {
+            doubles wide = __builtin_convertvector(*(const floats *)(bits + i + 4 * at), doubles);
+            sum4[at] += wide;
+            square4[at] += wide * wide;
+        }
+    sum4[0] += sum4[2], sum4[1] += sum4[3], square4[0] += square4[2], square4[1] += square4[3];
+    memcpy(sums, sum4, sizeof sums);
+    memcpy(squares, square4, sizeof squares);
+#endif
+    for (; i < count; i++) {
+        float value;
+        memcpy(&value, &bits[i], 4);
+        sums[i % 8] += (double)value;
+        squares[i % 8] += (double)value * (double)value;
+    }
+    for (int lane = 0; lane < 8; lane++) row->sum += sums[lane], row->sumsq += squares[lane];
+}
+
+INLINE void add_sums64(Row *row, const uint64_t *bits, size_t count) {
+    double sums[8] = {0}, squares[8] = {0};
+    for (size_t i = 0; i < count; i++) {
+        double value;
+        memcpy(&value, &bits[i], 8);
+        sums[i % 8] += value;
+        squares[i % 8] += value * value;
+    }
+    for (int lane = 0; lane < 8; lane++) row->sum += sums[lane], row->sumsq += squares[lane];
+}
+
+#ifdef WIDE
+typedef uint8_t bytes __attribute__((vector_size(32)));
+
+#define SPREAD 32 /* powers of two that a block may spread over to be counted so */
+#define AT_ONCE 8
+
+/* Counts those of a block whose exponent field, as a byte, is one of some: 32 at a time; returns how many there were. */
+INLINE size_t tally(const uint8_t *at, size_t count, unsigned lowest, unsigned num_fields, int64_t *bins) {
+    size_t whole = count / sizeof(bytes) * sizeof(bytes), found = 0;
+    for (unsigned first = 0; first < num_fields; first += AT_ONCE) {
+        bytes counts[AT_ONCE];
+        for (int field = 0; field < AT_ONCE; field++) counts[field] = (bytes){0};
+        for (size_t i = 0; i < whole; i += sizeof(bytes)) /* BLOCK / 32 times: no byte overflows */
+            for (int field = 0; field < AT_ONCE; field++)
+                counts[field] -= (bytes)(*(const bytes *)(at + i) == (uint8_t)(lowest + first + field));
+        for (unsigned field = 0; field < AT_ONCE && first + field < num_fields; field++) {
+            unsigned in_it = 0;
+            for (size_t lane = 0; lane < sizeof(bytes); lane++) in_it += counts[field][lane];
+            bins[first + field] += in_it;
+            found += in_it;
+        }
+    }
+    for (size_t i = whole; i < count; i++) {
+        unsigned field = (uint8_t)(at[i] - lowest);
+        if (field < num_fields) bins[field]++, found++;
+    }
+    return found;
+}
+
+/* A block as nearly all are, zeros and normal numbers of neighbouring powers of two; 0, and nothing is counted, where it
+ * is another. Bits are loaded once: `bits` may be `from`, and another thread may be writing there. */
+#define COUNT_NARROW(NAME, UINT, FROM, MANTISSA, FIELDS, ADD_SUMS, LARGEST, SMALLEST)                           \
+    INLINE int NAME(Row *row, const FROM *from, UINT *bits, size_t count) {                                     \
+        uint8_t at[BLOCK] __attribute__((aligned(32)));                                                         \
+        UINT largest = 0, smallest = (UINT)-1;                                                                  \
+        for (size_t i = 0; i < count; i++) {                                                                    \
+            UINT one = from[i], magnitude = one & (UINT)-1 >> 1;                                                \
+            bits[i] = one;                                                                                      \
+            at[i] = (uint8_t)(one >> MANTISSA);                                                                 \
+            largest = magnitude > largest ? magnitude : largest;                                                \
+            magnitude--; /* zero becomes the largest there is */                                                \
+            smallest = magnitude < smallest ? magnitude : smallest;                                             \
+        }                                                                                                       \
+        if (largest == 0) {                                                                                     \
+            row->zeros += (int64_t)count;                                                                       \
+            return 1;                                                                                           \
+        }                                                                                                       \
+        unsigned highest = (unsigned)(largest >> MANTISSA), lowest = (unsigned)(++smallest >> MANTISSA);        \
+        /* Nothing below the lowest but zeros, which must not look like one of the fields in a byte. */         \
+        if (highest == FIELDS - 1 || highest - lowest >= SPREAD || (lowest & 255) == 0 || highest >> 8 != lowest >> 8) \
+            return 0;                                                                                           \
+        int64_t *first = row->bins + (1 - (FIELDS / 2 - 1) - row->lowest) + (lowest - 1);                       \
+        row->zeros += (int64_t)(count - tally(at, count, lowest, highest - lowest + 1, first));                 \
+        ADD_SUMS(row, bits, count);                                                                             \
+        if (largest > row->LARGEST) row->LARGEST = largest;                                                     \
+        if (smallest < row->SMALLEST) row->SMALLEST = smallest;                                                 \
+        return 1;                                                                                               \
+    }
+
+COUNT_NARROW(narrow32, uint32_t, u32, 23, 256, add_sums32, largest32, smallest32)
+COUNT_NARROW(narrow64, uint64_t, u64, 52, 2048, add_sums64, largest64, smallest64)
+#endif
 
 #define SUBNORMALS 0x1u
 #define INFINITES 0x2u
@@ -242,27 +343,36 @@ COUNT_BLOCK(count64, uint64_t, double, 52, 2048, largest64, smallest64)
     } while (0)
 
 /* Adds tables of exponent fields to the bins, all but those of zeros, subnormals and infinities, and clears them. */
-static void empty_fields(Row *row, uint32_t *fields, int num_fields, int bias) {
-    int64_t *first = row->bins + (1 - bias - row->lowest);
+static void empty_fields(Row *row, int num_fields) {
+    int64_t *first = row->bins + (1 - (num_fields / 2 - 1) - row->lowest);
+    if (!row->has_fields) return;
     for (int table = 0; table < 4; table++)
-        for (int field = 1; field < num_fields - 1; field++) first[field - 1] += fields[table * num_fields + field];
-    memset(fields, 0, (size_t)num_fields * 4 * sizeof *fields);
+        for (int field = 1; field < num_fields - 1; field++) first[field - 1] += row->fields[table * num_fields + field];
+    memset(row->fields, 0, (size_t)num_fields * 4 * sizeof *row->fields);
+    row->has_fields = 0;
 }
 
-INLINE void sketch32(const Span *span, Row *row) {
-    uint32_t fields[4][256] = {{0}}, bits[BLOCK];
+INLINE void sketch32(const Span *span, Row *row, int is_wide) {
+    uint32_t bits[BLOCK];
     for (size_t start = 0; start < span->count; start += BLOCK) {
         size_t count = span->count - start < BLOCK ? span->count - start : BLOCK;
-        load_bits(span, start, count, bits);
-        if (count32(row, bits, count, fields)) COUNT_RARE(bits, count, uint32_t, 23, 256, -149);
-        if (start % FULL == FULL - BLOCK) empty_fields(row, fields[0], 256, 127);
+#ifdef WIDE
+        if (span->kind == F32 && is_wide && narrow32(row, (const u32 *)span->data + start, bits, count)) continue;
+#endif
+        if (span->kind != F32 || !is_wide) load_bits(span, start, count, bits);
+#ifdef WIDE
+        if (span->kind != F32 && is_wide && narrow32(row, bits, bits, count)) continue;
+#endif
+        row->has_fields = 1;
+        if (count32(row, bits, count, (uint32_t(*)[256])row->fields)) COUNT_RARE(bits, count, uint32_t, 23, 256, -149);
+        if (start % FULL == FULL - BLOCK) empty_fields(row, 256);
     }
-    empty_fields(row, fields[0], 256, 127);
+    empty_fields(row, 256);
 }
 
 /* Of float64, and of all that is divided by what is no power of two. */
-INLINE void sketch64(const Span *span, double divide_by, Row *row) {
-    uint32_t fields[4][2048] = {{0}}, narrow[BLOCK];
+INLINE void sketch64(const Span *span, double divide_by, Row *row, int is_wide) {
+    uint32_t narrow[BLOCK];
     uint64_t bits[BLOCK];
     for (size_t start = 0; start < span->count; start += BLOCK) {
         size_t count = span->count - start < BLOCK ? span->count - start : BLOCK;
@@ -281,21 +391,25 @@ INLINE void sketch64(const Span *span, double divide_by, Row *row) {
                 value /= divide_by;
                 memcpy(&bits[i], &value, 8);
             }
-        if (count64(row, bits, count, fields)) COUNT_RARE(bits, count, uint64_t, 52, 2048, -1074);
-        if (start % FULL == FULL - BLOCK) empty_fields(row, fields[0], 2048, 1023);
+#ifdef WIDE
+        if (is_wide && narrow64(row, bits, bits, count)) continue;
+#endif
+        row->has_fields = 1;
+        if (count64(row, bits, count, (uint32_t(*)[2048])row->fields)) COUNT_RARE(bits, count, uint64_t, 52, 2048, -1074);
+        if (start % FULL == FULL - BLOCK) empty_fields(row, 2048);
     }
-    empty_fields(row, fields[0], 2048, 1023);
+    empty_fields(row, 2048);
 }
 
-INLINE void sketch_of(const Span *span, double divide_by, Row *row) {
-    if (span->kind == F64 || divide_by != 0.0) sketch64(span, divide_by, row);
-    else sketch32(span, row);
+INLINE void sketch_of(const Span *span, double divide_by, Row *row, int is_wide) {
+    if (span->kind == F64 || divide_by != 0.0) sketch64(span, divide_by, row, is_wide);
+    else sketch32(span, row, is_wide);
 }
 
 /* ---- for every processor, and for those with wide registers --------------------------------------------------- */
 
 static double plain_sum_squares(const Span *span) { return sum_squares_of(span); }
-static void plain_sketch(const Span *span, double divide_by, Row *row) { sketch_of(span, divide_by, row); }
+static void plain_sketch(const Span *span, double divide_by, Row *row) { sketch_of(span, divide_by, row, 0); }
 static double plain_scale(const Span *span, double factor) { return scale_of(span, factor); }
 static double (*sum_squares)(const Span *) = plain_sum_squares;
 static double (*scale)(const Span *, double) = plain_scale;
@@ -303,7 +417,7 @@ static void (*sketch)(const Span *, double, Row *) = plain_sketch;
 #ifdef WIDE
 WIDE static double wide_sum_squares(const Span *span) { return sum_squares_of(span); }
 WIDE static double wide_scale(const Span *span, double factor) { return scale_of(span, factor); }
-WIDE static void wide_sketch(const Span *span, double divide_by, Row *row) { sketch_of(span, divide_by, row); }
+WIDE static void wide_sketch(const Span *span, double divide_by, Row *row) { sketch_of(span, divide_by, row, 1); }
 #endif
 
 /* ---- tensors -------------------------------------------------------------------------------------------------- */
@@ -573,6 +687,7 @@ static int fill(PyObject *arrays, double divide_by, long lowest, Py_buffer *tabl
     }
     int64_t *numbers = tables[1].buf;
     double *moments = tables[2].buf;
+    uint32_t fields[4 * 2048] = {0};
     for (Py_ssize_t at = 0; at < num_arrays; at++) {
         Py_buffer view;
         Span span;
@@ -591,7 +706,7 @@ static int fill(PyObject *arrays, double divide_by, long lowest, Py_buffer *tabl
             return -1;
         }
         Row row = {.bins = (int64_t *)tables[0].buf + (size_t)at * num_bins, .lowest = lowest,
-                   .smallest32 = UINT64_MAX, .smallest64 = UINT64_MAX};
+                   .fields = fields, .smallest32 = UINT64_MAX, .smallest64 = UINT64_MAX};
         PyThreadState *state = span.count >= GIL_ELEMENTS ? PyEval_SaveThread() : NULL;
         sketch(&span, divide_by, &row);
         if (state != NULL) PyEval_RestoreThread(state);
