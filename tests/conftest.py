@@ -28,6 +28,7 @@ from hypothesis.internal.conjecture import engine, providers
 
 from tests.helpers.comparing import Recordings
 from tests.helpers.demos import record_troubled
+from tests.helpers.keeper import keep
 from tests.helpers.ports import free_port
 from tests.helpers.preloaded import Preloaded
 from tests.helpers.workers import WORKER
@@ -36,6 +37,8 @@ from tests.helpers.workers import WORKER
 # those that are interrupted by a test must not.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+keep()
 
 # How long an example takes says something about the machine, not about the code. The same examples in every run: what
 # failed fails again; others are found with `pytest --hypothesis-profile=search`. A failure is told after 20 s at most.

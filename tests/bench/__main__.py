@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from tests.bench import report
+from tests.helpers.keeper import keep
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,4 +60,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    keep()
     sys.exit(main())

@@ -25,6 +25,7 @@ from halfscope_server.store.store import Store
 
 from tests.helpers.compared_trainings import NUM_OUTLIERS, SMALL_STEPS, TROUBLE_STEP, Recipe
 from tests.helpers.comparing import Recordings
+from tests.helpers.keeper import keep
 from tests.helpers.preloaded import Preloaded
 
 NUM_PAIRS = 20
@@ -189,4 +190,5 @@ def _print(name: str, value: int, unit: str) -> None:
 
 
 if __name__ == "__main__":
+    keep()
     sys.exit(main())

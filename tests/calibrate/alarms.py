@@ -26,6 +26,7 @@ from tests.helpers import compared_trainings
 from tests.helpers.compared_trainings import TROUBLE_STEP, Recipe
 from tests.helpers.comparing import Recordings
 from tests.helpers.journals import as_updates, payloads
+from tests.helpers.keeper import keep
 from tests.helpers.once import made_once
 from tests.helpers.preloaded import Preloaded
 from tests.helpers.records import Records, Row, evaluate, run_row
@@ -222,4 +223,5 @@ def _print(name: str, value: int, unit: str) -> None:
 
 
 if __name__ == "__main__":
+    keep()
     sys.exit(main())

@@ -30,6 +30,7 @@ from halfscope_server.store.store import Store
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.helpers.keeper import keep
 from tests.helpers.stream import Stream
 from tests.server.test_nothing_lost import WholeWay
 
@@ -192,4 +193,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    keep()
     sys.exit(main())
