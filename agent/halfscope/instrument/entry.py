@@ -138,27 +138,10 @@ def watch(
     return _start(settings, models, optimizers, scalers, url, keys, earlier)
 
 
-def report_scaler(
-    name: str = "scaler",
-    *,
-    scale: float | torch.Tensor,
-    skipped: bool = False,
-    scale_next: float | torch.Tensor | None = None,
-    growth_tracker: float | None = None,
-    optimizer: str | None = None,
-    **settings: Any,
-) -> None:
+def report_scaler(name: str = "scaler", *, scale: float | torch.Tensor, **report: Any) -> None:
     """As `Run.report_scaler`, to the run that began last of those that are on; without one it does nothing."""
     if (run := newest_run()) is not None:
-        run.report_scaler(
-            name,
-            scale=scale,
-            skipped=skipped,
-            scale_next=scale_next,
-            growth_tracker=growth_tracker,
-            optimizer=optimizer,
-            **settings,
-        )
+        run.report_scaler(name, scale=scale, **report)
 
 
 def newest_run() -> Run | None:

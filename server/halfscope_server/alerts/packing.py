@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import zstandard
 
-VERSION = 5
+VERSION = 6
 _ARRAY = 1
 _MAX_BYTES = 1 << 30
 

@@ -10,7 +10,7 @@ from halfscope_server.alerts.types import Update
 from halfscope_server.store.update_types import Wanted
 
 SHAPES = {
-    5: (
+    6: (
         {"judged", "sketch_rank", "signals", "members"},
         {"rank", "passed", "open", "columns", "events", "sketches"},
         {

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfscope_server.alerts.aggregations.usual import mixed
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -33,13 +35,9 @@ def cells_of(key_N: Ints, width: int) -> Ints:
     if width == 1:
         return key_N
     cell, place = np.divmod(key_N, width)
-    begins = (cell.astype(np.uint64) * _MIXER) >> np.uint64(24)
-    result: Ints = cell - (place < (begins % np.uint64(width)).astype(np.int64))
+    begins = mixed(cell.astype(np.uint64)) % np.uint64(width)
+    result: Ints = cell - (place < begins.astype(np.int64))
     return result
-
-
-_MIXER = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 by the golden ratio: the upper bits of its multiples are spread evenly (Knuth, volume 3, 6.4)."""
 
 
 class Tail:
