@@ -55,9 +55,10 @@ class GradientReader:
             held_back: the step was skipped, so they are worth a sketch.
             known: their norm, where torch has just computed it.
         """
-        if self.is_quick and not watched.quiet and grad_scale is None and not held_back and point not in _COMPARED:
+        plain = point not in _COMPARED and not held_back
+        if plain and self.is_quick and not watched.quiet and grad_scale is None and self._sketches.passes(step):
             norm = gradients.quick_norm(watched.optimizer.param_groups)
-            if norm is not None and not self._sketches.is_due(step, True, nonfinite=False):
+            if norm is not None:
                 reading = attempt.optimizers[watched.index].reading = GradientReading(point, clipped)
                 reading.norm = norm
                 return
@@ -70,7 +71,12 @@ class GradientReader:
             reading.norm = known
         elif on_host and (grad_scale is None or self._rings.on_host(grad_scale)):
             divide_by = 1.0 if grad_scale is None else grad_scale.item()
-            found = gradients.read(grads, divide_by, exact=point in _COMPARED)
+            found = None
+            if plain and watched.tells and not self._sketches.soon and self._sketches.interval.is_due(step):
+                self._take(attempt, reading, watched, grads, grad_scale)
+                found = None if reading.sketch is None else reading.sketch.norm()
+            if found is None:
+                found = gradients.read(grads, divide_by, exact=point in _COMPARED)
             if found is None:
                 return
             reading.norm, reading.nonfinite = found
@@ -88,7 +94,8 @@ class GradientReader:
         if watched.everywhere and self._sketches.interval.is_due(step):
             self._checksum(attempt, watched)
         if watched.tells and self._sketches.is_due(step, on_host, nonfinite=is_bad, held_back=held_back):
-            self._take(attempt, reading, watched, grads, grad_scale)
+            if reading.sketch is None:
+                self._take(attempt, reading, watched, grads, grad_scale)
             if held_back or reading.sketch is None:
                 return
             if point in _COMPARED:

@@ -24,8 +24,9 @@ from halfscope.instrument.rings import Rings
 from halfscope.instrument.sharing import ALL, Share
 from halfscope.instrument.sids import Sids
 from halfscope.instrument.watched import WatchedOptimizer
-from halfscope.probes import checksum
+from halfscope.probes import checksum, gradients
 from halfscope.probes.device_sketches import DeviceSketcher, SketchFlight
+from halfscope.probes.gradients import HostNorm
 from halfscope.probes.sketches import HostSketcher, Measured
 from halfscope.probes.stored import num_stored
 from halfscope.sketch import Sketch
@@ -56,6 +57,13 @@ class TakenSketch:
     on_devices: Sequence[tuple[Sequence[int], Arriving]]
     frozen: frozenset[int]
     """Layers that do not ask for a gradient. Zeros in theirs were left by `zero_grad(set_to_none=False)`."""
+
+    def norm(self) -> HostNorm | None:
+        """That of all gradients, where all were measured on the host and are finite."""
+        if self.on_host is None or len(self.on_host[1].positions) < len(self.lids):
+            return None
+        sketches = self.on_host[1].sketches
+        return None if sketches.nonfinite.any() else gradients.of_squares(float(sketches.sumsq.sum()))
 
     def parts(self) -> list[tuple[list[int], Sketch]]:
         """Layers and their sketches; only when every flight has arrived."""

@@ -80,9 +80,9 @@ def read(grads: Sequence[torch.Tensor], divide_by: float = 1.0, *, exact: bool =
     """
     if _squares is not None and not exact:
         squares = _squares(grads)
-        # An infinity or a NaN is looked for by its element.
-        if squares is not None and SMALLEST_TRUSTED_SQUARES <= squares < math.inf:
-            return HostNorm(math.sqrt(squares) / divide_by, ())
+        found = None if squares is None else of_squares(squares)
+        if found is not None:
+            return HostNorm(found.norm / divide_by, ())
     was_enabled = _is_grad_enabled()
     # A gradient made with create_graph=True has a graph of its own, which must not grow by our reading.
     _set_grad_enabled(False)
@@ -105,12 +105,18 @@ def read(grads: Sequence[torch.Tensor], divide_by: float = 1.0, *, exact: bool =
         _set_grad_enabled(was_enabled)
 
 
+def of_squares(squares: float) -> HostNorm | None:
+    """The norm whose sum of squares, in float64, this is; None where elements have to be looked at."""
+    # An infinity or a NaN is looked for by its element.
+    return HostNorm(math.sqrt(squares), ()) if SMALLEST_TRUSTED_SQUARES <= squares < math.inf else None
+
+
 def quick_norm(groups: Sequence[dict[str, Any]]) -> float | None:
     """The norm as `read` gives it, of the gradients of an optimizer's groups, in one call where that can be had: by the
     compiled helper, of dense gradients in host memory that are finite. None elsewhere."""
     squares = None if _gradient_squares is None else _gradient_squares(groups)
     if squares is not None and SMALLEST_TRUSTED_SQUARES <= squares < math.inf:
-        return math.sqrt(squares)
+        return math.sqrt(squares)  # as `of_squares`: at a small model each call shows
     return None
 
 

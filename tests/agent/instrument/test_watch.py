@@ -603,7 +603,7 @@ def test_a_failing_probe_is_switched_off_and_the_training_goes_on(
     def fails(*arguments: Any, **options: Any) -> None:
         raise ZeroDivisionError("no norm today")
 
-    monkeypatch.setattr("halfscope.probes.gradients.read", fails)
+    monkeypatch.setattr("halfscope.probes.gradients.of_squares", fails)
     watching(*made)
     train(*made, 5)
     recorded = watching.read()
