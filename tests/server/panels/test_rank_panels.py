@@ -28,7 +28,8 @@ WINDOWS = [
     Window(y="log", smooth=0.9),
     Window(rank=1),
     Window(rank=1, first=5, last=300, x="step"),
-    Window(rank=77),
+    Window(rank=77, step=7),
+    Window(rank=1, step=7, x="time"),
 ]
 SERIES: dict[str, dict[str, str]] = {
     "loss": {"reduction": "mean"},
@@ -167,5 +168,9 @@ def test_one_ranks_line_stands_among_the_others(lite: Store, write_run: WriteRun
     line = read_line(view, view.named("loss")[0], Window(rank=1))
     assert line is not None
     assert line.band is not None
+    panel = panels.find(view, "one-loss")
+    assert panel is not None
+    (mark,) = panels.fill(view, panel, Window(rank=1, step=num_steps // 3))["layout"]["shapes"]
+    assert (mark["x0"], mark["x1"]) == (num_steps // 3, num_steps // 3)
     assert (line.curve.value.min(), line.curve.value.max()) == (5.0, 50.0)
     assert (set(line.band.low.tolist()), set(line.band.high.tolist())) == ({1.0}, {3.0})

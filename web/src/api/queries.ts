@@ -2,7 +2,7 @@
 
 import { infiniteQueryOptions, keepPreviousData, QueryClient, queryOptions } from "@tanstack/react-query";
 import { ApiError, api, UNREACHABLE, unwrap } from "./client";
-import type { CompareOptions, Window } from "./types";
+import type { CompareOptions, RankRow, Window } from "./types";
 
 /** An answer that will not change by asking again. */
 function isFinal(error: Error): boolean {
@@ -187,10 +187,36 @@ export const layersQuery = (run: string, { x, first, last, stat }: LayersPart) =
     placeholderData: keepPreviousData,
   });
 
-/** @param steps first and last step, or null for the whole run. */
-export const eventsQuery = (run: string, kinds: string[], newestFirst: boolean, steps: [number, number] | null) =>
+/** A rank's newest events; asked for anew when its row says that there may be more.
+ *
+ * @param steps as in `eventsQuery`.
+ */
+export const rankEventsQuery = (run: string, row: RankRow, steps: [number, number] | null) =>
+  queryOptions({
+    queryKey: ["rank-events", run, row.rank, row.state, row.num_nonfinite, row.num_skipped, steps],
+    queryFn: ({ signal }) =>
+      unwrap(
+        api.GET("/api/v1/runs/{run}/events", {
+          params: { path: { run }, query: { rank: row.rank, newest_first: true, limit: 5, ...within(steps) } },
+          signal,
+        }),
+      ),
+    placeholderData: keepPreviousData,
+  });
+
+const within = (steps: [number, number] | null) => steps && { first_step: steps[0], last_step: steps[1] };
+
+/** @param steps first and last step, or null for the whole run.
+ * @param rank null: of all. */
+export const eventsQuery = (
+  run: string,
+  kinds: string[],
+  newestFirst: boolean,
+  steps: [number, number] | null,
+  rank: number | null,
+) =>
   infiniteQueryOptions({
-    queryKey: ["events", run, kinds, newestFirst, steps],
+    queryKey: ["events", run, kinds, newestFirst, steps, rank],
     queryFn: ({ pageParam }) =>
       unwrap(
         api.GET("/api/v1/runs/{run}/events", {
@@ -200,7 +226,8 @@ export const eventsQuery = (run: string, kinds: string[], newestFirst: boolean, 
               newest_first: newestFirst,
               limit: 100,
               ...(kinds.length > 0 && { kind: kinds }),
-              ...(steps && { first_step: steps[0], last_step: steps[1] }),
+              ...within(steps),
+              ...(rank !== null && { rank }),
               ...(pageParam && { cursor: pageParam }),
             },
           },

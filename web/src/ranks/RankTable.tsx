@@ -10,7 +10,7 @@ import { type SortKey, sorted } from "./order";
 /** Rows shown before somebody asks for all. */
 const FEW_ROWS = 16;
 
-const STATES: Record<RankRow["state"], { text: string; severity: string }> = {
+export const STATES: Record<RankRow["state"], { text: string; severity: string }> = {
   training: { text: "training", severity: "ok" },
   waiting: { text: "waiting for others", severity: "info" },
   stuck: { text: "stuck", severity: "critical" },
@@ -110,7 +110,7 @@ function withoutRank(query: URLSearchParams): [string, string][] {
   return [...query].filter(([key]) => key !== "rank");
 }
 
-function placeOf({ host, local_rank, pid, mesh }: RankRow): string {
+export function placeOf({ host, local_rank, pid, mesh }: RankRow): string {
   const places = Object.entries(mesh).map(([name, [at, of]]) => `${name} ${at} of ${of}`);
   return [`local rank ${local_rank} on ${host}`, `process ${pid}`, ...places].join(" · ");
 }

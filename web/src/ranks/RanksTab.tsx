@@ -5,16 +5,16 @@ import { useQuery } from "@tanstack/react-query";
 import { panelsQuery, ranksQuery } from "../api/queries";
 import type { RanksReport, RunSummary, Strip, Window } from "../api/types";
 import { formatCount } from "../lib/format";
-import { useKeys } from "../lib/keys";
-import { setQuery } from "../lib/router";
 import { useLineKeys, ViewControls } from "../run/controls";
 import { RunPanels } from "../run/RunPanels";
 import { useView } from "../run/view";
 import { Icon } from "../ui/icons";
 import { EmptyState, FailedState, Loading } from "../ui/states";
 import { Agreements } from "./Agreements";
+import { OneRank } from "./OneRank";
 import { Buckets, Origins } from "./Origins";
 import { ONE_RANK_SECTION, RANKS_SECTION } from "./panels";
+import { RankCharts } from "./RankCharts";
 import { RankTable } from "./RankTable";
 
 const ROLE_ICON = { healthy: "check", unhealthy: "warning", failed: "critical", unknown: "unknown" } as const;
@@ -38,20 +38,27 @@ export function RanksTab({ summary, strip, window, onVisible }: RanksProps) {
       </EmptyState>
     );
   }
+  const shared = { summary, report, strip, window, onVisible };
   return (
     <div className="ranks">
       <Head report={report} />
-      {window.rank != null && <OneRank report={report} rank={window.rank} />}
       {window.rank != null && (
-        <Charts section={ONE_RANK_SECTION} summary={summary} strip={strip} window={window} onVisible={onVisible} />
+        <>
+          <OneRank
+            run={summary.id}
+            rank={window.rank}
+            row={report.ranks.find(({ rank }) => rank === window.rank) ?? null}
+            step={window.step ?? null}
+            lastStep={summary.last_step ?? 0}
+          />
+          <Charts {...shared} section={ONE_RANK_SECTION} />
+        </>
       )}
       <RankTable rows={report.ranks} chosen={window.rank ?? null} />
       <Agreements report={report} lastStep={summary.last_step ?? 0} />
       <Origins run={summary.id} report={report} />
       <Buckets run={summary.id} report={report} />
-      {window.rank == null && (
-        <Charts section={RANKS_SECTION} summary={summary} strip={strip} window={window} onVisible={onVisible} />
-      )}
+      {window.rank == null && <Charts {...shared} section={RANKS_SECTION} />}
     </div>
   );
 }
@@ -74,35 +81,8 @@ function Head({ report }: { report: RanksReport }) {
   );
 }
 
-function showAll() {
-  setQuery({ rank: null });
-}
-
-function OneRank({ report, rank }: { report: RanksReport; rank: number }) {
-  useKeys({ Escape: showAll });
-  const row = report.ranks.find((one) => one.rank === rank);
-  return (
-    <div className="one-rank">
-      <h2 className="title">
-        Rank {formatCount(rank)}
-        {row && (
-          <span className="muted">
-            {" "}
-            · local rank {formatCount(row.local_rank)} on {row.host || "its node"}
-          </span>
-        )}
-      </h2>
-      <button type="button" className="button" onClick={showAll}>
-        All ranks
-      </button>
-      <p className="muted">
-        {row ? "The line is this rank's, the band behind it that of all others." : "Nothing has come of this rank."}
-      </p>
-    </div>
-  );
-}
-
-function Charts({ section, summary, strip, window, onVisible }: RanksProps & { section: string }) {
+function Charts({ section, report, ...shown }: RanksProps & { section: string; report: RanksReport }) {
+  const { summary, strip, window, onVisible } = shown;
   const view = useView();
   const { data: list, error, refetch } = useQuery(panelsQuery(summary.id));
   useLineKeys(view);
@@ -113,7 +93,11 @@ function Charts({ section, summary, strip, window, onVisible }: RanksProps & { s
   return (
     <>
       <ViewControls view={view} strip={strip} />
-      <RunPanels run={summary.id} panels={panels} window={window} onVisible={onVisible} />
+      {section === RANKS_SECTION ? (
+        <RankCharts {...shown} report={report} panels={panels} />
+      ) : (
+        <RunPanels run={summary.id} panels={panels} window={window} onVisible={onVisible} />
+      )}
     </>
   );
 }

@@ -27,9 +27,11 @@ export function EventsTab({ summary, strip, numEvents }: EventsProps) {
   const { query } = usePlace();
   const kinds = (query.get("kind") ?? "").split(",").filter(Boolean);
   const oldestFirst = query.get("order") === "oldest";
-  const steps = toSteps(useView(), strip?.clock ?? []);
+  const view = useView();
+  const { rank } = view;
+  const steps = toSteps(view, strip?.clock ?? []);
   const { data, error, refetch, fetchNextPage, hasNextPage, isFetchingNextPage } = useInfiniteQuery(
-    eventsQuery(summary.id, kinds, !oldestFirst, steps),
+    eventsQuery(summary.id, kinds, !oldestFirst, steps, rank),
   );
   const asked = useRef(numEvents);
   useEffect(() => {
@@ -46,7 +48,8 @@ export function EventsTab({ summary, strip, numEvents }: EventsProps) {
   const head = data.pages[0];
   const allKinds = head?.kinds ?? [];
   const total = allKinds.reduce((sum, { count }) => sum + count, 0);
-  if (total === 0 && !steps) {
+  const isPart = steps !== null || rank !== null;
+  if (total === 0 && !isPart) {
     return (
       <EmptyState title="No events yet">
         <p>Skipped steps, changes of the loss scale, NaN and Inf appear here when they happen.</p>
@@ -66,9 +69,14 @@ export function EventsTab({ summary, strip, numEvents }: EventsProps) {
         {kinds.length > 0 ? `${formatCount(head?.total ?? 0)} of ${formatCount(total)}` : formatCount(total)}
         {total === 1 ? " event" : " events"}
         {steps && ` in steps ${formatCount(steps[0])}-${formatCount(steps[1])}`}
-        {(kinds.length > 0 || steps) && (
-          <button type="button" className="link-button" onClick={() => setQuery({ kind: null, r: null })}>
-            {steps ? "show all" : "clear"}
+        {rank !== null && ` of rank ${formatCount(rank)}`}
+        {(kinds.length > 0 || isPart) && (
+          <button
+            type="button"
+            className="link-button"
+            onClick={() => setQuery({ kind: null, r: null, rank: null, step: null })}
+          >
+            {isPart ? "show all" : "clear"}
           </button>
         )}
       </p>

@@ -52,7 +52,10 @@ export function RunPage({ run, tab }: { run: string; tab: string }) {
   // Rows of the layer tree that are in sight, told by the Layers page.
   const [rows, setRows] = useState<string[]>([]);
   const window = useMemo(() => {
-    if (current.id === "ranks") return { ...toWindow(view, CHART_PX[size]), rank: view.rank };
+    if (current.id === "ranks") {
+      // A step is looked at with its rank; charts of all ranks know none.
+      return { ...toWindow(view, CHART_PX[size]), rank: view.rank, step: view.rank === null ? null : view.step };
+    }
     if (current.id !== "layers") return toWindow(view, CHART_PX[size]);
     return toLayersWindow(toWindow(view, LAYERS_PX[size]), view, rows);
   }, [view, size, current.id, rows]);
