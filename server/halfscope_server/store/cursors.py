@@ -227,14 +227,17 @@ def _free_attempt(connection: sa.Connection, hello: Hello) -> int:
     """The attempt of a new stream: what its agent says, or the next that this rank has no stream in. Only one that is
     numbered by a time is moved: counted ones are shared on purpose, by the models that one process watches.
 
-    A copy of a journal belongs to the attempt that it was copied from.
+    A journal and its copies are of one attempt, whichever comes first.
     """
     info, at = hello.info, stream.c
-    streams = sa.select(at.attempt).where(at.run_id == hello.run_id)
-    copied = connection.execute(streams.where(at.stream == info.forked_from)).scalar()
-    if copied is not None or info.attempt < FIRST_TIMED_ATTEMPT:
-        return info.attempt if copied is None else int(copied)
-    taken = set(connection.execute(streams.where(at.rank == info.rank, at.attempt >= info.attempt)).scalars())
+    if info.attempt < FIRST_TIMED_ATTEMPT:
+        return info.attempt
+    streams = sa.select(at.attempt).where(at.run_id == hello.run_id, at.rank == info.rank)
+    own = {hello.stream, info.forked_from} - {""}
+    kin = connection.execute(streams.where(at.stream.in_(own) | at.forked_from.in_(own))).scalar()
+    if kin is not None:
+        return int(kin)
+    taken = set(connection.execute(streams.where(at.attempt >= info.attempt)).scalars())
     return next(number for number in itertools.count(info.attempt) if number not in taken)
 
 

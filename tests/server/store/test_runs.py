@@ -119,23 +119,26 @@ def test_starts_of_the_same_time_never_share_an_attempt(
     store: Store, begun: Make, make_sender: Make, make_points: Make
 ) -> None:
     """Two machines whose clocks read the same microsecond: the server tells them apart, each rank for itself, and again
-    where they come back. What was copied stays with the start that it was copied from; counted restarts are as told."""
+    where they come back. A journal and its copies are of one start, whichever comes first; counted restarts are as told."""
     time_us = 218_000_000_000_000
     assert time_us > FIRST_TIMED_ATTEMPT
     starts = [(f"0{at}", at // 2, time_us) for at in range(4)] + [("04", 0, time_us + 2), ("05", 0, 0), ("06", 0, 0)]
     senders = [begun(["loss"], stream=stream, rank=rank, attempt=attempt) for stream, rank, attempt in starts]
-    copy = make_sender(stream="07", attempt=time_us)
-    copy.info = msgspec.structs.replace(copy.info, forked_from="01")
-    copy.greet(store)
-    assert not store.commit([copy.batch(Start(8, "p", "n"), Declare([Series(0, "loss")]))], now_us=2).refused
-    for at, sender in enumerate([*senders, copy]):
+    copies = {"07": "01", "08": "09", "0a": "09"}
+    for stream in ("07", "08", "09", "0a"):
+        sender = make_sender(stream=stream, attempt=time_us)
+        sender.info = msgspec.structs.replace(sender.info, forked_from=copies.get(stream, ""))
+        sender.greet(store)
+        assert not store.commit([sender.batch(Start(8, "p", "n"), Declare([Series(0, "loss")]))], now_us=2).refused
+        senders.append(sender)
+    for at, sender in enumerate(senders):
         sender.greet(store, now_us=2)
         assert not store.commit([sender.batch(make_points([at], {0: [at]}))], now_us=3).refused
-    found = {stream.stream: stream.attempt - time_us for stream in store.streams(copy.run_id) if stream.attempt}
-    assert found == {"00": 0, "01": 1, "02": 0, "03": 1, "04": 2, "07": 1}
-    points = store.points(copy.run_id, store.series(copy.run_id)[0].series_id)
+    found = {stream.stream: stream.attempt - time_us for stream in store.streams(sender.run_id) if stream.attempt}
+    assert found == {"00": 0, "01": 1, "02": 0, "03": 1, "04": 2, "07": 1, "08": 3, "09": 3, "0a": 3}
+    points = store.points(sender.run_id, store.series(sender.run_id)[0].series_id)
     assert (points.attempt[:5] - time_us).tolist() == [0, 1, 0, 1, 2]
-    assert [event.attempt - time_us for event in store.events(copy.run_id, kinds=["forked"])] == [1]
+    assert [event.attempt - time_us for event in store.events(sender.run_id, kinds=["forked"])] == [1, 3, 3]
 
 
 def test_the_configuration_shown_is_that_of_rank_0_of_the_newest_attempt(store: Store, make_sender: Make) -> None:
