@@ -239,6 +239,7 @@ def test_a_server_killed_under_load_loses_and_doubles_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(180 + 5 * OUTAGE_S)
 def test_a_server_stopped_for_a_while_ends_with_the_data_of_one_that_never_stopped(
     new_server: Callable[..., Server], journals: Callable[..., Path]
 ) -> None:
