@@ -30,6 +30,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 
 from halfscope.wire.messages import Live
 
@@ -66,7 +67,8 @@ RUNS_INTERVAL_S = 1.0
 POLL_S = 2.0
 """Covers a lost hint, and writes of other replicas."""
 BUSY_SHARE = 0.25
-"""Most of one thread's time that a single run may take: a run that is slow to compute is computed less often."""
+"""Most of one processor's time that a single run may take: a run that is slow to compute is computed less often. One
+that only waits for others' turns is not."""
 STALL_S = 10.0
 """A viewer that took nothing for so long is not computed for; when it is back it gets the state of then."""
 NUM_THREADS = 2
@@ -204,7 +206,7 @@ class Hub:
         self._pool: ThreadPoolExecutor | None = None
         self._feeds: dict[str, _Feed] = {}
         self._subscriptions: set[Subscription] = set()
-        self._serving: set[asyncio.Task[None]] = set()
+        self._serving: set[asyncio.Task[float]] = set()
         self._num_begun = 0
         self._failed = 0
         self._newest: OrderedDict[str, Live] = OrderedDict()
@@ -330,32 +332,45 @@ class Hub:
                 await asyncio.wait_for(feed.wake.wait(), self._poll_s)
             feed.wake.clear()
             began_s = time.monotonic()
-            await self._serve(feed, feed.awake)
-            cost_s = time.monotonic() - began_s
-            await asyncio.sleep(max(interval_s - cost_s, cost_s * (1 / BUSY_SHARE - 1)))
+            cost_s = await self._serve(feed, feed.awake)
+            took_s = time.monotonic() - began_s
+            await asyncio.sleep(max(interval_s - took_s, cost_s * (1 / BUSY_SHARE - 1)))
 
-    async def _serve(self, feed: _Feed, viewers: list[Subscription]) -> None:
-        """Compute in a thread what these viewers have not got, and put it where they take it."""
+    async def _serve(self, feed: _Feed, viewers: list[Subscription]) -> float:
+        """Compute in a thread what these viewers have not got, and put it where they take it.
+
+        Returns:
+            Processor time that it took.
+        """
         # Some may have moved on to another run since this was scheduled.
         asked = [(v, v.request) for v in viewers if v.request is not None and _key(v.request) == feed.key]
         if not asked or self._pool is None:
-            return
-        loop, pool = asyncio.get_running_loop(), self._pool
+            return 0.0
         self._num_begun += 1
         number = self._num_begun
-        if feed.key == RUNS:
-            work = loop.run_in_executor(pool, self._runs, [r for _, r in asked if isinstance(r, RunsRequest)])
-        else:
-            # All of a feed's are of one kind: a key of several runs is that of a comparison.
-            known = [(r, viewer._sent_view) for viewer, r in asked if isinstance(r, RunRequest)]
-            compared = [(r, viewer._sent_view) for viewer, r in asked if isinstance(r, CompareRequest)]
-            work = (
-                loop.run_in_executor(pool, self._run, feed, known)
-                if known
-                else loop.run_in_executor(pool, self._compare, compared)
-            )
+        # All of a feed's are of one kind: a key of several runs is that of a comparison.
+        known = [(r, viewer._sent_view) for viewer, r in asked if isinstance(r, RunRequest)]
+        compared = [(r, viewer._sent_view) for viewer, r in asked if isinstance(r, CompareRequest)]
+        listed = [r for _, r in asked if isinstance(r, RunsRequest)]
+        work = (
+            partial(self._runs, listed)
+            if listed
+            else partial(self._run, feed, known)
+            if known
+            else partial(self._compare, compared)
+        )
+        cost_s = 0.0
+
+        def timed() -> list[_Answer]:
+            nonlocal cost_s
+            began_s = time.thread_time()
+            try:
+                return work()
+            finally:
+                cost_s = time.thread_time() - began_s
+
         try:
-            answers = await work
+            answers = await asyncio.get_running_loop().run_in_executor(self._pool, timed)
         except Unavailable as error:
             answers = [_Answer(messages={"error": [error_message("unavailable", str(error))]}) for _ in asked]
         except Exception as error:  # noqa: BLE001  one failed tick must not end the feed
@@ -369,6 +384,7 @@ class Hub:
             if viewer.request is request and number > viewer._newest:
                 viewer._newest = number
                 _deliver(viewer, answer, at_s)
+        return cost_s
 
     async def _read_alerts(self) -> tuple[Message, bool]:
         assert self._pool is not None, "pages are told of alerts only after one has subscribed"
@@ -401,10 +417,13 @@ class Hub:
         left_s = feed.backlog.observe(self._clock_s(), lag_s)
         ahead = self._ahead(view)
         answers = []
+        # Viewers who look at the same get the same message, put together once.
+        told = cache(lambda bins: run_message(view, bins, left_s, at_us, ahead))
+        drawn = cache(partial(panel_messages, view))
         for request, sent in known:
-            messages = {"run": [run_message(view, request.strip_bins, left_s, at_us, ahead)]}
+            messages = {"run": [told(request.strip_bins)]}
             if sent is not view:
-                messages["panels"] = panel_messages(view, request.panels, request.window)
+                messages["panels"] = drawn(request.panels, request.window)
                 if request.ranks:
                     messages["ranks"] = [ranks_message(view.run_id, self._ranks.report(view))]
             answers.append(_Answer(messages=messages, view=view))

@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ CACHED_CELLS = 6_000_000
 """Of all runs together."""
 CHUNK_CELLS = 1_000_000
 """Read at once."""
+RUNS_KEPT = 32
+"""Whose trees are kept."""
 
 COUNTED = ("n", "zeros", "nan", "pos_inf", "neg_inf", "flushed", "subnormal")
 """What is read of the store for a table."""
@@ -143,6 +146,8 @@ class RunFrames:
     kept_sizes: KeptSizes
     memo: Memo = field(default_factory=Memo)
     """For what is computed from them and as large as they are."""
+    counted: Memo = field(default_factory=Memo)
+    """Likewise, but for what stays while the table does."""
 
     @property
     def is_empty(self) -> bool:
@@ -223,7 +228,7 @@ def run_frames(view: RunView) -> RunFrames | None:
 def _run_frames(view: RunView, before: RunFrames | None) -> RunFrames:
     rows = view.layers
     order = view.row.facts.get("parameters_order")
-    tree = build_tree(list(rows), [str(name) for name in order] if isinstance(order, list | tuple) else ())
+    tree = _tree(tuple(rows), tuple(map(str, order)) if isinstance(order, list | tuple) else ())
     layers = tuple(rows[name] for name in tree.leaves)
     span = view.span
     pieces = () if span is None else tuple(piece for piece in view.pieces(span) if not piece.is_ghost)
@@ -235,6 +240,7 @@ def _run_frames(view: RunView, before: RunFrames | None) -> RunFrames:
         tables = [one for piece in pieces for one in _read_piece(reader, layers, piece, told, group)]
         table, kept_sizes = _joined(tables) if tables else _empty(len(layers)), KeptSizes()
     return RunFrames(
+        counted=before.counted if before is not None and table is before.table else Memo(),
         tree=tree,
         layers=layers,
         table=table,
@@ -245,6 +251,12 @@ def _run_frames(view: RunView, before: RunFrames | None) -> RunFrames:
         reader=reader,
         kept_sizes=kept_sizes,
     )
+
+
+@lru_cache(maxsize=RUNS_KEPT)
+def _tree(names: tuple[str, ...], order: tuple[str, ...]) -> Tree:
+    """Kept: a live run asks at every tick, and its layers hardly ever change."""
+    return build_tree(names, order)
 
 
 def _interval(view: RunView, table: FrameTable) -> int:
@@ -297,7 +309,15 @@ def _continued(reader: PartReader, before: RunFrames, piece: Piece) -> FrameTabl
     tail = replace(piece, span=Span(first_step=newest, last_step=piece.span.last_step))
     num_kept = int(np.searchsorted(before.table.step, newest))
     before.kept_sizes.settle(num_kept)
-    return _joined([before.table.rows(slice(0, num_kept)), _compact(_moments(reader, before.layers, tail))])
+    found = _compact(_moments(reader, before.layers, tail))
+    if _are_equal(found, before.table.rows(slice(num_kept, None))):
+        return before.table  # Most ticks bring points and no frame.
+    return _joined([before.table.rows(slice(0, num_kept)), found])
+
+
+def _are_equal(one: FrameTable, other: FrameTable) -> bool:
+    columns = ((getattr(one, item.name), getattr(other, item.name)) for item in fields(FrameTable))
+    return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in columns)
 
 
 def _read_piece(

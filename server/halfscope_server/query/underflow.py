@@ -95,7 +95,9 @@ def run_underflow(view: RunView) -> Underflow | None:
     frames = run_frames(view)
     if frames is None:
         return None
-    return frames.memo.get("underflow", lambda: _measured(view, frames) or _predicted(frames.table))
+    # What the run says of its precision decides which of the two it is.
+    key = ("underflow", precision_of(view.row))
+    return frames.counted.get(key, lambda: _measured(view, frames) or _predicted(frames.table))
 
 
 def _measured(view: RunView, frames: RunFrames) -> Underflow | None:

@@ -19,6 +19,9 @@ from halfscope_server.store.prepared import Prepared, Query
 from halfscope_server.store.records import Decoded
 from halfscope_server.store.types import LayerRow
 
+RUNS_KEPT = 32
+"""Whose layers are kept in memory, as they are in the tables."""
+
 layer = schema.layer
 stream_layer = schema.stream_layer
 _LAYERS = Query(
@@ -77,13 +80,18 @@ def _upsert(dialect: str) -> Prepared:
 
 def select(connection: sa.Connection, run_id: str) -> list[LayerRow]:
     """The layers of a run, in the order of registration."""
-    rows = _LAYERS.rows(connection, {"run_id": run_id}).all()
-    return [
+    return list(_built(run_id, tuple(map(tuple, _LAYERS.rows(connection, {"run_id": run_id})))))
+
+
+@lru_cache(maxsize=RUNS_KEPT)
+def _built(run_id: str, rows: tuple[tuple[Any, ...], ...]) -> tuple[LayerRow, ...]:
+    """Kept: of a run that is looked at they are asked for twice a second, and hardly ever change."""
+    return tuple(
         LayerRow(
             run_id=run_id, layer_id=layer_id, name=name, shape=tuple(plain.unpack(shape)), dtype=dtype, place=place
         )
         for layer_id, name, shape, dtype, place in rows
-    ]
+    )
 
 
 def ids(connection: sa.Connection, run_id: str) -> tuple[int, ...]:

@@ -180,7 +180,7 @@ def test_a_viewer_that_stalls_is_not_computed_for_and_resynced_when_back(
 def test_many_viewers_share_one_computation(
     lite: Store, write_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten viewers of the same panel and window cost one fill per version."""
+    """Ten viewers of the same panel and window cost one fill per version, and are handed one and the same message."""
     writer = write_run()
     writer.points("loss", range(100), 1.0)
     writer.commit()
@@ -202,6 +202,11 @@ def test_many_viewers_share_one_computation(
             await take_until(viewer, lambda m: m["type"] == "panels")
         assert len(calls) == 1
         assert hub.num_clients == 10
+        writer.points("loss", range(100, 200), 1.0)
+        hub.notify(writer.commit())
+        news = [await take_until(viewer, lambda m: m["type"] == "panels") for viewer in viewers]
+        assert len(calls) == 2
+        assert len({id(messages[0]) for messages in news}) == len({id(messages[-1]) for messages in news}) == 1
 
     with_hub(lite, body)
 
