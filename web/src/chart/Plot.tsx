@@ -7,6 +7,7 @@ import type { PanelFigure } from "../api/types";
 import { useMedia } from "../lib/hooks";
 import { usePalette } from "../lib/theme";
 import { setCrosshair, useCrosshair } from "./crosshair";
+import { drawSoon, forget } from "./drawing";
 import { axisValue, buildFigure } from "./figure";
 
 type Plotly = typeof import("plotly.js");
@@ -85,9 +86,11 @@ export function Plot({ figure, height, x, windowKey, utcOffsetMin, bands, onZoom
   useEffect(() => {
     const target = element.current as Drawn | null;
     if (!plotly || !target) return;
-    const first = !target._fullLayout;
-    drawing.current = plotly.react(target, built.data, { ...built.layout, height }, CONFIG).then(() => {
-      if (first && target.isConnected) listen(target, panel, handlers);
+    drawSoon(target, () => {
+      const first = !target._fullLayout;
+      drawing.current = plotly.react(target, built.data, { ...built.layout, height }, CONFIG).then(() => {
+        if (first && target.isConnected) listen(target, panel, handlers);
+      });
     });
   }, [plotly, built, height, panel]);
 
@@ -100,6 +103,7 @@ export function Plot({ figure, height, x, windowKey, utcOffsetMin, bands, onZoom
     observer.observe(target);
     return () => {
       observer.disconnect();
+      forget(target);
       // Taken away while Plotly still draws, it would go on with what is no longer there.
       const purge = () => target.isConnected || plotly.purge(target);
       drawing.current.then(purge, purge);
