@@ -81,9 +81,9 @@ def _paced(quick: bool) -> Iterator[Measurement]:
     ]
     with tempfile.TemporaryDirectory(prefix="halfscope-bench-") as folder:
         with serving(Path(folder)) as server:
-            before_s = _processor_s(server.pid)
+            before_s = processor_s(server.pid)
             results = run_senders([replace(plan, url=server.url, token=server.token) for plan in plans])
-            spent_s = _processor_s(server.pid) - before_s
+            spent_s = processor_s(server.pid) - before_s
         num_stored = _num_points(Path(folder), [run for each in results for run in each.runs])
     latencies = sorted(latency for each in results for latency in each.ack_ms)
     took_s = max(each.last_ack_s for each in results) - min(each.first_sent_s for each in results)
@@ -141,7 +141,7 @@ def run_senders(plans: Sequence[DataclassInstance], module: str = "tests.bench.s
         return results
 
 
-def _processor_s(pid: int) -> float:
+def processor_s(pid: int) -> float:
     """What a process has used of processors so far, its threads and ended children included."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")

@@ -10,20 +10,23 @@ Invariant: every step counts that was complete while all were watching, also one
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import re
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from halfscope.config import new_run_id
 from playwright.sync_api import Page, sync_playwright
 from websockets.asyncio.client import connect
 
-from tests.bench.ingest import Popen, begin, prepared, quantile
+from tests.bench.ingest import Popen, begin, prepared, processor_s, quantile
 from tests.bench.report import Bench, Measurement, say
 from tests.bench.server_process import Server, serving
 from tests.bench.watched_senders import WatchedPlan
@@ -73,14 +76,37 @@ def _measure(quick: bool) -> Iterator[Measurement]:
         )
         chosen = [plan.runs[at % num_runs] for at in range(num_viewers)]
         with prepared([plan], TRAININGS) as (process,), _page(server) as page, _Viewers(server, chosen[1:]) as viewers:
-            began_us = _train(process, page, f"{server.url}/runs/{chosen[0]}")
+            before, started_s = _spent_s(server), time.monotonic()
+            trained = _train(process, page, f"{server.url}/runs/{chosen[0]}")
+            took_s = time.monotonic() - started_s
+            spent = {name: spent_s - before[name] for name, spent_s in _spent_s(server).items()}
             drawn = page.evaluate("() => window.seen")
+    began_us = trained["began_us"]
     began = dict(zip(plan.runs, began_us, strict=True))
     shown = _waits_ms([(began[chosen[0]], [(at, step) for at, step in drawn])], plan)
     told = _waits_ms([(began[run], seen) for run, seen in zip(chosen[1:], viewers.seen, strict=True)], plan)
     yield Measurement(name="server.step_to_pixel_p50_ms", value=quantile(shown, 0.50), unit="ms")
     yield Measurement(name="server.step_to_pixel_p95_ms", value=quantile(shown, 0.95), unit="ms")
     yield Measurement(name="server.step_to_viewer_p95_ms", value=quantile(told, 0.95), unit="ms")
+    for name, spent_s in {**spent, "senders": trained["processor_s"]}.items():
+        yield Measurement(name=f"server.step_to_pixel.{name}_cores", value=spent_s / took_s, unit="cores")
+
+
+def _spent_s(server: Server) -> dict[str, float]:
+    """What has been used of processors so far by the server, by Chromium, and by this process for the other viewers
+    (and little else)."""
+    parents, ours = {}, {os.getpid()}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # It has just ended.
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    chromium = [pid for pid in ours if "chromium" in Path(f"/proc/{pid}/comm").read_text()]
+    return {
+        "server": processor_s(server.pid),
+        "chromium": sum(map(processor_s, chromium)),
+        "takers": time.process_time(),
+    }
 
 
 def _waits_ms(watched: Sequence[tuple[int, Seen]], plan: WatchedPlan) -> list[float]:
@@ -98,8 +124,8 @@ def _waits_ms(watched: Sequence[tuple[int, Seen]], plan: WatchedPlan) -> list[fl
     return sorted(waits)
 
 
-def _train(process: Popen, page: Page, url: str) -> list[int]:
-    """Lets them train, and the browser look; gives when each began."""
+def _train(process: Popen, page: Page, url: str) -> dict[str, Any]:
+    """Lets them train, and the browser look; gives what they say of it."""
     assert process.stdout is not None
     begin(process)
     page.goto(url)
@@ -110,8 +136,8 @@ def _train(process: Popen, page: Page, url: str) -> list[int]:
     if process.returncode != 0:
         raise RuntimeError(f"the trainings ended with code {process.returncode}")
     page.wait_for_timeout(2_000)
-    began: list[int] = json.loads(process.stdout.read())["began_us"]
-    return began
+    said: dict[str, Any] = json.loads(process.stdout.read())
+    return said
 
 
 @contextmanager
@@ -180,7 +206,12 @@ class _Viewers:
 
 BENCHES = [
     Bench(
-        names=["server.step_to_pixel_p50_ms", "server.step_to_pixel_p95_ms", "server.step_to_viewer_p95_ms"],
+        names=[
+            "server.step_to_pixel_p50_ms",
+            "server.step_to_pixel_p95_ms",
+            "server.step_to_viewer_p95_ms",
+            *(f"server.step_to_pixel.{name}_cores" for name in ("server", "chromium", "takers", "senders")),
+        ],
         run=_measure,
     )
 ]

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -138,12 +139,14 @@ def moving_sketches(num_layers: int) -> Iterator[Sketch]:
         )
 
 
-async def _main(plan: WatchedPlan) -> tuple[Result, list[int]]:
+async def _main(plan: WatchedPlan) -> dict[str, Any]:
     trainings = [Training(plan, run_id) for run_id in plan.runs]
     await asyncio.gather(*(training.begin() for training in trainings))
     print("ready", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    before_s = time.process_time()
     await asyncio.gather(*(training.run() for training in trainings))
+    spent_s = time.process_time() - before_s
     result = Result(
         points=0,
         first_sent_s=min(training.first_sent_s for training in trainings),
@@ -151,9 +154,8 @@ async def _main(plan: WatchedPlan) -> tuple[Result, list[int]]:
         ack_ms=[latency for training in trainings for latency in training.ack_ms],
         runs=plan.runs,
     )
-    return result, [training.began_us for training in trainings]
+    return {**asdict(result), "began_us": [training.began_us for training in trainings], "processor_s": spent_s}
 
 
 if __name__ == "__main__":
-    result, began_us = asyncio.run(_main(WatchedPlan(**json.loads(sys.argv[1]))))
-    print(json.dumps({**asdict(result), "began_us": began_us}), flush=True)
+    print(json.dumps(asyncio.run(_main(WatchedPlan(**json.loads(sys.argv[1]))))), flush=True)
