@@ -47,25 +47,40 @@ class _Gathered:
     are one stretch.
     """
 
-    __slots__ = ("is_whole", "num_values", "rows", "values")
+    __slots__ = ("num_values", "rows", "values")
 
     def __init__(self) -> None:
         self.values = bytearray()
         self.rows: list[tuple[int, int] | Int64s] = []
-        """(first row, count) of a column that covers its whole record, else explicit row numbers."""
+        """(first row, count) of a column that covers its whole record, else explicit row numbers; none as long as each
+        of the first rows has one value."""
         self.num_values = 0
-        self.is_whole = True
 
     def add_whole(self, first_row: int, num_rows: int) -> None:
         """Note that the values just added are one for each of some rows."""
         # A second column of the same series in one record makes more values than rows: no longer one on every row.
-        self.is_whole = self.is_whole and self.num_values == first_row
-        last = self.rows[-1] if self.rows else None
-        if isinstance(last, tuple) and last[0] + last[1] == first_row:
-            self.rows[-1] = (last[0], last[1] + num_rows)
-        else:
-            self.rows.append((first_row, num_rows))
+        if self.rows or self.num_values != first_row:
+            last = self._stretches()[-1] if self.num_values else None
+            if isinstance(last, tuple) and last[0] + last[1] == first_row:
+                self.rows[-1] = (last[0], last[1] + num_rows)
+            else:
+                self.rows.append((first_row, num_rows))
         self.num_values += num_rows
+
+    def add_rows(self, rows: Int64s) -> None:
+        """Note that those just added are of these rows."""
+        self._stretches().append(rows)
+        self.num_values += len(rows)
+
+    def _stretches(self) -> list[tuple[int, int] | Int64s]:
+        if not self.rows and self.num_values:
+            self.rows.append((0, self.num_values))
+        return self.rows
+
+    def row_numbers(self) -> Int64s:
+        """Of every value."""
+        parts = [np.arange(at[0], at[0] + at[1]) if isinstance(at, tuple) else at for at in self._stretches()]
+        return np.concatenate(parts)
 
 
 class Collector:
@@ -93,7 +108,7 @@ class Collector:
         num_rows = len(points.steps) // 8
         first_row = self.num_rows
         self._add_rows(points.steps, points.times_us, num_rows)
-        series, only = self._series, self._only
+        series, only, num_bytes = self._series, self._only, 0
         for column in points.columns:
             series_id = sids[column.sid]
             if only is not None and series_id not in only:
@@ -102,13 +117,14 @@ class Collector:
             if gathered is None:
                 gathered = self._gathered(series_id)
             gathered.values += column.values
-            self.num_bytes += len(column.values)
+            num_bytes += len(column.values)
             if column.rows:
-                gathered.rows.append(np.frombuffer(column.rows, "<u4").astype(np.int64) + first_row)
-                gathered.num_values += len(column.rows) // 4
-                gathered.is_whole = False
-            else:
+                gathered.add_rows(np.frombuffer(column.rows, "<u4").astype(np.int64) + first_row)
+            elif gathered.rows or gathered.num_values != first_row:
                 gathered.add_whole(first_row, num_rows)
+            else:
+                gathered.num_values += num_rows  # what nearly all columns are, of a thousand streams
+        self.num_bytes += num_bytes
 
     def add_block(self, block: Block) -> None:
         """Append what an open chunk holds; it was there before the records that follow."""
@@ -122,9 +138,7 @@ class Collector:
             if column.rows is None:
                 gathered.add_whole(first_row, num_rows)
             else:
-                gathered.rows.append(column.rows + first_row)
-                gathered.is_whole = False
-                gathered.num_values += len(column.values)
+                gathered.add_rows(column.rows + first_row)
 
     def num_steps(self) -> int:
         """How many different steps there are."""
@@ -188,11 +202,9 @@ def _deduplicated(steps: Int64s, times_us: Int64s) -> tuple[Axis, Int64s | None]
 
 def _sorted(gathered: _Gathered, num_rows: int, axis_steps: Int64s, row_of: Int64s | None) -> SeriesColumn:
     values = np.frombuffer(bytes(gathered.values), "<f8")
-    if row_of is None and gathered.is_whole and gathered.num_values == num_rows:
+    if row_of is None and not gathered.rows and gathered.num_values == num_rows:
         return SeriesColumn(rows=None, values=values)
-    rows = np.concatenate(
-        [np.arange(part[0], part[0] + part[1]) if isinstance(part, tuple) else part for part in gathered.rows]
-    )
+    rows = gathered.row_numbers()
     if row_of is not None:
         rows = row_of[rows]
     steps = axis_steps[rows]

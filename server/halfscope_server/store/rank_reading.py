@@ -6,20 +6,20 @@ which it came.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import sqlalchemy as sa
 from halfscope.wire.messages import Points
 
 from halfscope_server.store import schema
-from halfscope_server.store.block import Axis
+from halfscope_server.store.block import Axis, Block, SeriesColumn
 from halfscope_server.store.engine import Database
 from halfscope_server.store.packing import unpack_axis, unpack_values
 from halfscope_server.store.rank_tables import WANTED, RankTables
-from halfscope_server.store.tails import records_of
+from halfscope_server.store.tails import HotStream, Tails, records_of
 from halfscope_server.store.types import SERVER_STREAM
 
 stream, chunk, series_chunk, stream_series = (
@@ -45,16 +45,27 @@ _CHUNKS = (
         series_chunk.c.run_id == sa.bindparam("b_run"),
         series_chunk.c.attempt == sa.bindparam("b_attempt"),
         series_chunk.c.series_id.in_(sa.bindparam("b_series", expanding=True)),
+        series_chunk.c.stream.in_(sa.bindparam("b_streams", expanding=True)),
     )
     .order_by(series_chunk.c.stream, series_chunk.c.first_seq)
+)
+_FIRST_STEP = sa.select(sa.func.min(chunk.c.first_step)).where(
+    chunk.c.run_id == sa.bindparam("b_run"), chunk.c.attempt == sa.bindparam("b_attempt")
 )
 _SIDS = sa.select(stream_series.c.stream, stream_series.c.sid, stream_series.c.series_id).where(
     stream_series.c.run_id == sa.bindparam("b_run")
 )
 
 
+_ALL = tuple(WANTED)
+_Row = sa.Row[*tuple[Any, ...]]
+"""Of `_STREAMS`."""
+STREAMS_AT_ONCE = 64
+"""Bounds what is in memory beside the tables and the tails."""
+
+
 class Values(NamedTuple):
-    """Of one series of a stream, as they lie in a chunk."""
+    """Of one series of a stream, as they lie in a chunk or a tail."""
 
     series_id: int
     steps: bytes
@@ -70,12 +81,12 @@ class Lacking:
     rank: int
     next: int
     """First seq behind it."""
-    chunks: list[Values]
+    values: list[Values]
     points: list[Points]
     sids: Mapping[int, int]
 
 
-def complete(database: Database, tables: RankTables, run_id: str, attempt: int) -> None:
+def complete(database: Database, tables: RankTables, tails: Tails, run_id: str, attempt: int) -> None:
     """Bring the table of an attempt up to what is stored, where it may have one. Under the lock of the tables."""
     names = {"b_run": run_id, "b_attempt": attempt}
     tables.expect(run_id, attempt)  # whatever is committed from here on is handed over as well
@@ -89,40 +100,72 @@ def complete(database: Database, tables: RankTables, run_id: str, attempt: int) 
             table = tables.begun(run_id, attempt, world_size, anew=True)
         if table is None:
             return
-        sids: dict[str, dict[int, int]] = {}
-        for name, sid, series_id in connection.execute(_SIDS, {"b_run": run_id}):
-            sids.setdefault(name, {})[sid] = series_id
-        chunks = {} if table.taken else _chunks(connection, names, sids)
-        lacking = []
+        reader = _Reader(connection, tails, names)
+        if not table.taken:
+            table.first_step = reader.first_step(streams)
+        lacking = [row for row in streams if table.taken.get(row.stream, -1) < row.next]
+        for at in range(0, len(lacking), STREAMS_AT_ONCE):
+            table.fill(reader.read(lacking[at : at + STREAMS_AT_ONCE], table.taken))
+
+
+class _Reader:
+    """Streams of one attempt in one snapshot."""
+
+    def __init__(self, connection: sa.Connection, tails: Tails, names: Mapping[str, Any]) -> None:
+        self._connection, self._tails, self._names = connection, tails, names
+        self._sids: dict[str, dict[int, int]] = {}
+        for name, sid, series_id in connection.execute(_SIDS, {"b_run": names["b_run"]}):
+            self._sids.setdefault(name, {})[sid] = series_id
+
+    def first_step(self, streams: Sequence[_Row]) -> int:
+        """Of all of them; -1: they have none."""
+        told = [self._connection.execute(_FIRST_STEP, self._names).scalar()]
+        told += [int(tail.axis.steps[0]) for row in streams if (tail := self._tail(row, [])[0]).axis.steps.size]
+        return min((step for step in told if step is not None), default=-1)
+
+    def read(self, streams: Sequence[_Row], taken: Mapping[str, int]) -> list[Lacking]:
+        """What these have beyond what was taken of them."""
+        new = [row for row in streams if row.stream not in taken]
+        values = self._chunks([row.stream for row in new])
+        found = []
         for row in streams:
-            since = table.taken.get(row.stream, row.compacted)
-            records = records_of(connection, run_id, attempt, row.stream, since=since) if since < row.next else ()
-            points = [record for record in records if isinstance(record, Points)]
-            if since < row.next or row.stream not in table.taken:
-                lacking.append(
-                    Lacking(
-                        stream=row.stream, rank=row.rank, next=row.next, chunks=chunks.get(row.stream, []),
-                        points=points, sids=sids.get(row.stream, {}),
-                    )
-                )  # fmt: skip
-        table.fill(lacking)
+            of_stream, points, upto = values.get(row.stream, []), [], row.next
+            if row.stream not in taken:
+                tail, upto = self._tail(row, _ALL)  # also what it has declared since this snapshot
+                of_stream += [_values(series_id, tail.axis, column) for series_id, column in tail.series.items()]
+            else:
+                names = self._names
+                records = records_of(
+                    self._connection, names["b_run"], names["b_attempt"], row.stream, since=taken[row.stream]
+                )
+                points = [record for record in records if isinstance(record, Points)]
+            sids = self._sids.get(row.stream, {})
+            found.append(
+                Lacking(stream=row.stream, rank=row.rank, next=upto, values=of_stream, points=points, sids=sids)
+            )
+        return found
+
+    def _tail(self, row: _Row, wanted: Sequence[int]) -> tuple[Block, int]:
+        """Of the tails that every reader of the run shares: a restarted server decodes them once."""
+        hot = HotStream(self._names["b_run"], row.stream, self._names["b_attempt"], row.next, row.compacted)
+        return self._tails.block_to(self._connection, hot, wanted)
+
+    def _chunks(self, streams: Sequence[str]) -> dict[str, list[Values]]:
+        wanted = sorted({of for name in streams for of in self._sids.get(name, {}).values() if of in WANTED})
+        found: dict[str, list[Values]] = {}
+        axes: dict[bytes, Axis] = {}
+        names = {**self._names, "b_series": wanted, "b_streams": streams}
+        for name, series_id, packed, body in self._connection.execute(_CHUNKS, names):
+            axis = axes.get(packed)
+            if axis is None:
+                axes.clear()  # those of one stream come together
+                axis = axes[packed] = unpack_axis(packed)
+            found.setdefault(name, []).append(_values(series_id, axis, unpack_values(body)))
+        return found
 
 
-def _chunks(
-    connection: sa.Connection, names: Mapping[str, object], sids: Mapping[str, Mapping[int, int]]
-) -> dict[str, list[Values]]:
-    wanted = sorted({series_id for known in sids.values() for series_id in known.values() if series_id in WANTED})
-    found: dict[str, list[Values]] = {}
-    axes: dict[bytes, Axis] = {}
-    for name, series_id, packed, body in connection.execute(_CHUNKS, {**names, "b_series": wanted}):
-        axis = axes.get(packed)
-        if axis is None:
-            axes.clear()  # those of one stream come together
-            axis = axes[packed] = unpack_axis(packed)
-        column = unpack_values(body)
-        steps, times_us = axis.steps, axis.times_us
-        if column.rows is not None:
-            steps, times_us = steps[column.rows], times_us[column.rows]
-        values = Values(series_id, steps.tobytes(), times_us.tobytes(), np.ascontiguousarray(column.values).tobytes())
-        found.setdefault(name, []).append(values)
-    return found
+def _values(series_id: int, axis: Axis, column: SeriesColumn) -> Values:
+    steps, times_us = axis.steps, axis.times_us
+    if column.rows is not None:
+        steps, times_us = steps[column.rows], times_us[column.rows]
+    return Values(series_id, steps.tobytes(), times_us.tobytes(), np.ascontiguousarray(column.values).tobytes())

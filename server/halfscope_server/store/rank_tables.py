@@ -35,8 +35,11 @@ MAX_STRETCHES = 240
 """Then the stretches become twice as long: as many as a heatmap has columns."""
 MAX_BYTES = 256 * 1024 * 1024
 """Of all tables; the one not asked for longest goes. A job of 1,024 ranks takes some 60 MiB."""
+SETTLE_BYTES = 4 * 1024 * 1024
+"""Of records of one job that wait to be taken into its table; beyond it whoever commits does that, at some 20 us a
+batch, so that a job that nobody looks at need not be read by the first who does."""
 MAX_WAITING_BYTES = 32 * 1024 * 1024
-"""Of records that nobody has asked for yet, of one job; beyond it its table is given up."""
+"""Of one job where its table is looked at all the while; beyond it the table is given up."""
 MAX_TABLES = 64
 MAX_BUCKETS = 64
 
@@ -302,6 +305,8 @@ class RankTable:
 
     def take(self, waiting: Sequence[_Waiting]) -> None:
         """Batches in the order in which they were committed."""
+        if self.is_too_large or self.is_given_up:
+            return
         told = _Told()
         for one in waiting:
             seen = self.taken.get(one.stream)
@@ -320,7 +325,7 @@ class RankTable:
         for one in lacking:
             row = self.rows.setdefault(one.rank, len(self.rows))
             self.taken[one.stream] = one.next
-            for values in one.chunks:
+            for values in one.values:
                 told.add_values(values, row)
             for points in one.points:
                 told.add(points, one.sids, row)
@@ -397,9 +402,15 @@ class RankTables:
                 )
                 for at, decoded in enumerate(committed)
             ]
-            queue.num_bytes += sum(16 * decoded.num_points for decoded in committed)
+            queue.num_bytes += sum(decoded.points_bytes for decoded in committed)
+            is_much = queue.num_bytes > SETTLE_BYTES
             if queue.num_bytes > MAX_WAITING_BYTES:
                 del self._queues[key]
+        if is_much and self.lock.acquire(blocking=False):
+            try:
+                self.table(*key)
+            finally:
+                self.lock.release()
 
     def expect(self, run_id: str, attempt: int) -> None:
         """From now on what is committed of an attempt is kept for its table."""

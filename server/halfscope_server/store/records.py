@@ -54,6 +54,8 @@ FEW_ROWS = 64
 MAX_SERIES = 65_536
 """Series of one stream."""
 MAX_LABELS = 16
+COLUMN_BYTES = 110
+"""Of one column of a record as it is decoded, beside its values."""
 
 SEVERITIES = ("info", "warning", "critical")
 
@@ -88,6 +90,11 @@ class Decoded:
         return self.batch.first + self.batch.count
 
     @property
+    def points_bytes(self) -> int:
+        """What its points take in memory, about: of a step or two it is mostly the objects around the values."""
+        return 8 * self.num_points + COLUMN_BYTES * sum(len(points.columns) for points in self.points)
+
+    @property
     def is_measured(self) -> bool:
         """Whether it holds points or sketches, which are kept as the batch brought them."""
         return bool(self.points) or self.num_sketches > 0
@@ -97,7 +104,8 @@ class Decoded:
         and are a hundred times as large as the points that they come with."""
         if not self.slices:
             return self.batch.raw_bytes, self.batch.body
-        return pack_body(encode(record) for record in (*self.points, *self.sketches))
+        records: list[Record] = [*self.points, *self.sketches]
+        return pack_body(map(encode, records))
 
     def saw_steps(self, first: int, last: int) -> None:
         """Widen the extent in steps."""

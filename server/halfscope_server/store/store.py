@@ -331,7 +331,7 @@ class Store:
             table = self._rank_tables.table(run_id, attempt)
             if len(nexts) > 1 and (table is None or not table.covers(nexts)):
                 with self._translated():
-                    rank_reading.complete(self._database, self._rank_tables, run_id, attempt)
+                    rank_reading.complete(self._database, self._rank_tables, self._tails, run_id, attempt)
                 table = self._rank_tables.table(run_id, attempt)
             yield table if table is not None and table.covers(nexts) else None
 

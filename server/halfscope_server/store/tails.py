@@ -26,8 +26,13 @@ from halfscope_server.store.records import Decoded, measured_of
 MAX_TAIL_BYTES = 256 * 1024 * 1024
 """Decoded tails kept by one process; the least recently read go first."""
 
+SETTLE_BYTES = 4 * 1024 * 1024
+"""Records that wait to be taken into their tails; beyond it that is done by whoever commits."""
 MAX_BROUGHT_BYTES = 32 * 1024 * 1024
-"""Records that wait for a reader to come; beyond it all of them go, and are read from the database."""
+"""Where readers are at the tails all the while; beyond it all of them go, and are read from the database."""
+
+MAX_UNREAD = 512
+"""Batches that a tail grows by without being read; by then they have been merged, and it would begin anew."""
 
 Key = tuple[str, str]
 """(run_id, stream)"""
@@ -86,6 +91,8 @@ class _Tail:
     compacted: int
     upto: int
     """First seq that is not in it yet."""
+    num_unread: int = 0
+    """Batches that were taken in since it was read."""
     collector: Collector = field(default_factory=Collector)
     sketches: SketchCollector = field(default_factory=SketchCollector)
     sids: dict[int, int] = field(default_factory=dict)
@@ -148,6 +155,12 @@ class Tails:
             self._brought_bytes += sum(one.num_bytes for one in brought)
             if self._brought_bytes > MAX_BROUGHT_BYTES:
                 self._brought, self._brought_bytes = {}, 0
+            is_much = self._brought_bytes > SETTLE_BYTES
+        if is_much and self._lock.acquire(blocking=False):
+            try:
+                self._settle()
+            finally:
+                self._lock.release()
 
     def block(self, connection: sa.Connection, hot: HotStream, series_ids: Sequence[int]) -> Block:
         """These series of a stream's tail.
@@ -157,17 +170,22 @@ class Tails:
             hot: the stream.
             series_ids: which series.
         """
+        return self.block_to(connection, hot, series_ids)[0]
+
+    def block_to(self, connection: sa.Connection, hot: HotStream, series_ids: Sequence[int]) -> tuple[Block, int]:
+        """The same, and the first seq behind it."""
         # One lock for all: decoding holds the interpreter lock anyway, and readers of one stream must not decode it
         # twice.
         with self._lock:
-            return self._extended(connection, hot).collector.block(series_ids)
+            tail = self._extended(connection, hot)
+            return tail.collector.block(series_ids), tail.upto
 
     def cells(self, connection: sa.Connection, hot: HotStream, kind: str) -> Cells | None:
         """The sketches of a stream's tail, likewise; None: it has none of this kind."""
         with self._lock:
             tail = self._extended(connection, hot)
             found = tail.sketches.cells(kind)
-            self._count(hot, tail)
+            self._count((hot.run_id, hot.stream), tail)
             return found
 
     def kinds(self, connection: sa.Connection, hot: HotStream) -> list[str]:
@@ -178,8 +196,7 @@ class Tails:
     def _extended(self, connection: sa.Connection, hot: HotStream) -> _Tail:
         """The tail as the reader's snapshot has it, or newer."""
         key = (hot.run_id, hot.stream)
-        brought = self._take_brought(key)
-        tail = self._tails.get(key)
+        tail = self._settled(key)
         if tail is None or tail.compacted < hot.compacted:
             tail = self._tails[key] = _Tail(compacted=hot.compacted, upto=hot.compacted)
         elif tail.compacted > hot.compacted:
@@ -187,12 +204,29 @@ class Tails:
             tail = _Tail(compacted=hot.compacted, upto=hot.compacted)
         else:
             self._tails.move_to_end(key)
-            for one in brought:
-                _take(tail, one)
+            tail.num_unread = 0
         if tail.upto < hot.next:
             _extend(connection, tail, hot)
-        self._count(hot, tail)
+        self._count(key, tail)
         return tail
+
+    def _settle(self) -> None:
+        """Take in all that waits; what has long not been read is not worth it."""
+        for key, brought in list(self._brought.items()):
+            tail = self._settled(key)
+            if tail is not None:
+                tail.num_unread += len(brought)
+                if tail.num_unread > MAX_UNREAD:
+                    self._drop(key)
+
+    def _settled(self, key: Key) -> _Tail | None:
+        """A stream's tail with all that was handed over of it; None: there is none, or they are too large together."""
+        brought, tail = self._take_brought(key), self._tails.get(key)
+        if tail is not None and brought:
+            for one in brought:
+                _take(tail, one)
+            self._count(key, tail)
+        return self._tails.get(key)
 
     def _take_brought(self, key: Key) -> Sequence[_Brought]:
         with self._brought_lock:
@@ -206,9 +240,8 @@ class Tails:
             for key in [key for key in self._tails if key[0] == run_id]:
                 self._drop(key)
 
-    def _count(self, hot: HotStream, tail: _Tail) -> None:
+    def _count(self, key: Key, tail: _Tail) -> None:
         """Note how large a tail is now, and drop those not read for longest where all are too large together."""
-        key = (hot.run_id, hot.stream)
         if self._tails.get(key) is not tail:
             return
         self._num_bytes += tail.num_bytes - self._counted.get(key, 0)
@@ -229,7 +262,7 @@ def _of_batch(decoded: Decoded, sids: Mapping[int, int]) -> _Brought:
         points=decoded.points,
         sketches=decoded.sketches,
         sids=sids,
-        num_bytes=16 * decoded.num_points + (decoded.batch.raw_bytes if decoded.sketches else 0),
+        num_bytes=decoded.points_bytes + (decoded.batch.raw_bytes if decoded.sketches else 0),
     )
 
 

@@ -206,7 +206,8 @@ def test_batches_that_another_server_took_are_read(lite: Store, is_compacted: bo
 
 
 def test_memory_is_bounded(lite: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that says it has two billion ranks gets no table, nor does one whose records nobody fetches."""
+    """A job that says it has two billion ranks gets no table, nor does one whose records nobody fetches while others
+    are at the tables."""
     huge = RunWriter(lite, rank=0, world_size=2**31 - 1)
     huge.points("time.step_s", range(3), 1.0)
     huge.commit()
@@ -214,10 +215,19 @@ def test_memory_is_bounded(lite: Store, monkeypatch: pytest.MonkeyPatch) -> None
         assert table is None
     monkeypatch.setattr(rank_tables, "MAX_WAITING_BYTES", 100)
     slow = RunWriter(lite, "run2", rank=0, world_size=2)
-    for first in range(0, 30, 3):
-        slow.points("time.step_s", range(first, first + 3), 1.0)
-        slow.commit()
+    with lite._rank_tables.lock:
+        for first in range(0, 30, 3):
+            slow.points("time.step_s", range(first, first + 3), 1.0)
+            slow.commit()
     assert ("run2", 0) not in lite._rank_tables._queues
+    monkeypatch.undo()
+    monkeypatch.setattr(rank_tables, "SETTLE_BYTES", 1000)
+    unseen = RunWriter(lite, "run3", rank=0, world_size=2)
+    for first in range(0, 30, 3):
+        unseen.points("time.step_s", range(first, first + 3), 1.0)
+        unseen.commit()
+    assert lite._rank_tables._queues["run3", 0].num_bytes <= 1000
+    assert lite._rank_tables._tables["run3", 0].last_steps()[0] >= 20, "taken in by whoever commits"
 
 
 def test_a_deleted_run_leaves_nothing(lite: Store) -> None:

@@ -106,3 +106,25 @@ def test_nothing_waits_of_streams_that_nobody_read(store: Store, senders: list[S
     """Most runs are not looked at."""
     commit(store, senders[0], 3, 5, 0.0)
     assert store._tails._brought == {}
+
+
+def test_what_waits_for_long_is_taken_in_by_whoever_commits(
+    store: Store, senders: list[Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless a reader is at it; and a tail that nobody reads any more goes instead of growing."""
+    assert read(store) == expected(3)
+    monkeypatch.setattr(tails, "SETTLE_BYTES", 0)
+    commit(store, senders[0], 3, 6, 0.0)
+    assert store._tails._brought == {}
+    with store._tails._lock:
+        commit(store, senders[1], 3, 6, 100.0)
+    assert [stream for _, stream in store._tails._brought] == [senders[1].stream]
+    with segment_reads(store) as seen:
+        assert read(store) == expected(6)
+    assert seen == []
+    monkeypatch.setattr(tails, "MAX_UNREAD", 2)
+    for last in range(6, 9):
+        commit(store, senders[0], last, last + 1, 0.0)
+    assert [stream for _, stream in store._tails._tails] == [senders[1].stream]
+    commit(store, senders[1], 6, 9, 100.0)
+    assert read(store) == expected(9)
