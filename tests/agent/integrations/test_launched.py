@@ -34,7 +34,9 @@ def by_itself(python: Preloaded, tmp_path_factory: pytest.TempPathFactory) -> Ma
     others = ("HALFSCOPE_", "ACCELERATE_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     environment |= {"HALFSCOPE_DIR": str(folder / "journals"), "HALFSCOPE_MODE": "offline"}
-    done = python.run(["-m", "halfscope", "run", "train.py"], env=environment, cwd=folder, strict=False)
+    # All three frameworks are loaded anew there, in an environment of other versions for the first time.
+    command = ["-m", "halfscope", "run", "train.py"]
+    done = python.run(command, env=environment, cwd=folder, strict=False, timeout_s=600)
     assert done.returncode == 0, done.stderr
     found = read_journal(folder / "journals")
     assert [each.start and each.start.name for each in found] == ["train", "train-2", "train-3"]
