@@ -113,6 +113,7 @@ def test_versions_must_meet() -> None:
         {"rank": 2**40},
         {"world_size": 0},
         {"attempt": -1},
+        {"attempt": 2**60},
         {"pid": -1},
         {"started_us": -1},
         {"host": "x" * 256},
