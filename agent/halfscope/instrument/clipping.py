@@ -142,8 +142,8 @@ _WRAPPED = {
     "_clip_grads_with_norm_": _scaling,
     "_group_tensors_by_device_and_dtype": _grouping,
 }
-"""The first two are called by clip_grad_norm_, one after the other; where torch is too old to have them, it calls the last
-one first, as clip_grad_value_ does."""
+"""The first two are called by clip_grad_norm_, one after the other; where torch is too old to have them, it calls the
+last one first, as clip_grad_value_ does."""
 
 
 def _tell(tensors: Any, total: torch.Tensor | None) -> None:

@@ -24,7 +24,7 @@ from halfscope.probes.device_sketches import DeviceSketcher
 from halfscope.probes.sketches import Measured
 from halfscope.probes.stored import num_stored
 from halfscope.probes.strided import num_sampled
-from halfscope.probes.updates import Before, Trained, UpdateFlight
+from halfscope.probes.updates import Before, Noted, Trained, UpdateFlight
 from halfscope.sketch import ArraySketcher
 
 
@@ -34,7 +34,7 @@ class _Noted:
 
     reading: GradientReading
     parameters: Sequence[torch.Tensor]
-    parts: Sequence[tuple[Sequence[int], Before]]
+    parts: Sequence[tuple[Sequence[int], Before | Noted]]
     """For the host and each device: which of the parameters, and their weights."""
 
 
@@ -77,7 +77,7 @@ class UpdateTaker:
             device = None if self.rings.on_host(one.parameter) else one.parameter.device
             if device is None or (self._on_device(watched, device) and one.grad.device == device):
                 by_device.setdefault(device, []).append(at)
-        parts = [(at, updates.before([trained[one] for one in at])) for at in by_device.values()]
+        parts = [(at, _looked_at([trained[one] for one in at], device)) for device, at in by_device.items()]
         found = [(at, part) for at, part in parts if part is not None]
         if found:
             self._noted[watched.index] = _Noted(reading, [one.parameter for one in trained], found)
@@ -94,7 +94,7 @@ class UpdateTaker:
         measured: tuple[Sequence[int], Measured] | None = None
         flights: list[tuple[Sequence[int], UpdateFlight]] = []
         for positions, part in noted.parts:
-            if self.rings.on_host(part.values):
+            if isinstance(part, Noted) or self.rings.on_host(part.values):
                 self._sketcher = self._sketcher or ArraySketcher()
                 found = updates.measure(self._sketcher, part)
                 measured = None if found is None else (positions, found)
@@ -143,6 +143,11 @@ class _OnDevice:
             return None
         flight = self._sketcher.capture(changed, [self._slots[id(parameter)] for parameter in noted.parameters])
         return None if flight is None else UpdateFlight(flight)
+
+
+def _looked_at(trained: Sequence[Trained], device: torch.device | None) -> Before | Noted | None:
+    noted = updates.note(trained) if device is None else None
+    return noted or updates.before(trained)
 
 
 def _trained(watched: WatchedOptimizer, rings: Rings) -> Iterator[Trained]:

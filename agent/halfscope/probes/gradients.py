@@ -44,16 +44,16 @@ torch's costs microseconds."""
 def _helper() -> Any:
     """The compiled helper, where it was built and can be told where tensors lie (of torch from 2.10 on)."""
     table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    helper = native.helper
-    usable = helper is not None and table is not None
-    return helper if usable and helper.use_torch(table, torch.Tensor, torch.nn.Parameter) else None
+    built = native.helper
+    usable = built is not None and table is not None
+    return built if usable and built.use_torch(table, torch.Tensor, torch.nn.Parameter) else None
 
 
-_native = _helper()
-_squares = None if _native is None else _native.squares
-_gradient_squares = None if _native is None else _native.gradient_squares
-_gradient_state = None if _native is None else _native.gradient_state
-IS_QUICK = _native is not None
+helper = _helper()
+_squares = None if helper is None else helper.squares
+_gradient_squares = None if helper is None else helper.gradient_squares
+_gradient_state = None if helper is None else helper.gradient_state
+IS_QUICK = helper is not None
 """`quick_norm` and `state` can be had."""
 
 

@@ -11,16 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from halfscope.probes.device_sketches import DoneEvent, SketchFlight
+from halfscope.probes.gradients import helper
 from halfscope.probes.sketches import Measured
 from halfscope.probes.stored import flat, no_grad, problem_of
 from halfscope.probes.strided import every
-from halfscope.sketch import ArraySketcher
+from halfscope.sketch import ArraySketcher, filled
 
 MOST_ELEMENTS = 4096
 """Of one parameter: a share of them is within 1.6 percentage points of the whole in 19 of 20 cases."""
@@ -51,6 +53,23 @@ class Before:
     values: torch.Tensor
     counts: torch.Tensor
     """Whether an element counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Likewise in host memory, by the compiled helper."""
+
+    parameters: list[torch.Tensor]
+    values: bytes
+
+
+def note(trained: Sequence[Trained]) -> Noted | None:
+    """Notes weights in host memory; None where `before` has to."""
+    parameters = [one.parameter for one in trained]
+    if helper is None or any(parameter.is_neg() for parameter in parameters):
+        return None
+    values = helper.note_weights(parameters, [one.grad for one in trained], MOST_ELEMENTS)
+    return None if values is None else Noted(parameters, values)
 
 
 def before(trained: Sequence[Trained]) -> Before | None:
@@ -99,8 +118,10 @@ def changes(noted: Before) -> torch.Tensor | None:
         return after.double().sub_(noted.values)
 
 
-def measure(sketcher: ArraySketcher, noted: Before) -> Measured | None:
+def measure(sketcher: ArraySketcher, noted: Before | Noted) -> Measured | None:
     """Sketches of the changes in host memory, of the elements that count."""
+    if isinstance(noted, Noted):
+        return _measure_noted(noted)
     changed = changes(noted)
     if changed is None:
         return None
@@ -110,6 +131,13 @@ def measure(sketcher: ArraySketcher, noted: Before) -> Measured | None:
     ends = np.cumsum(np.add.reduceat(counts, np.cumsum(sizes) - sizes, dtype=np.int64))
     arrays = np.split(values, ends[:-1])
     return Measured(noted.positions, sketcher(arrays).trimmed())
+
+
+def _measure_noted(noted: Noted) -> Measured | None:
+    parameters = noted.parameters
+    fill = partial(helper.sketch_changes, parameters, MOST_ELEMENTS, noted.values)
+    found = filled(len(parameters), fill, double=any(parameter.dtype is torch.float64 for parameter in parameters))
+    return None if found is None else Measured(range(len(parameters)), found.trimmed())
 
 
 def masked(noted: Before, *, double: bool) -> list[torch.Tensor] | None:

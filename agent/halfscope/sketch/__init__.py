@@ -14,7 +14,7 @@ from halfscope.sketch.algebra import (
     share,
     stack,
 )
-from halfscope.sketch.array import ArraySketcher, of_array
+from halfscope.sketch.array import ArraySketcher, filled, of_array
 from halfscope.sketch.distance import distance_bits
 from halfscope.sketch.packing import pack, unpack
 from halfscope.sketch.structural import structural_zeros
@@ -26,6 +26,7 @@ __all__ = [
     "concatenate",
     "distance_bits",
     "excess_zero_share",
+    "filled",
     "headroom",
     "merge",
     "of_array",

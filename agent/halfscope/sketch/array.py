@@ -9,7 +9,7 @@ and BF16 as its bits), subnormals in their own bins, and no temporary is larger 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -91,6 +91,16 @@ def of_array(values: Array) -> Sketch:
     if not whole.dtype.isnative:
         whole = whole.astype(whole.dtype.newbyteorder("="))
     return ArraySketcher(min(BLOCK_ELEMENTS, max(1, whole.size)))([whole])[0].trimmed()
+
+
+def filled(num_rows: int, fill: Callable[[int, Array, Array, Array], bool], *, double: bool) -> Sketch | None:
+    """Sketches that a function of the compiled helper counts: given the lowest exponent of the tables, and those.
+
+    Args:
+        double: of float64; else of what is between two numbers of float32.
+    """
+    table = _Table([0] * num_rows, _DOUBLE if double else _SINGLE, num_more=0 if double else 1)
+    return table.sketch() if fill(*table.parts) else None
 
 
 class ArraySketcher:
@@ -252,20 +262,29 @@ class _Group:
 class _Table:
     """What is being counted, one row per array."""
 
-    def __init__(self, sizes: Sequence[int], layout: _Layout) -> None:
+    def __init__(self, sizes: Sequence[int], layout: _Layout, *, num_more: int = 0) -> None:
+        """
+        Args:
+            num_more: bins above those of the layout.
+        """
         self._lowest = layout.lowest
         self._numbers, self._moments = np.zeros((5, len(sizes)), np.int64), np.zeros((4, len(sizes)))
         self._n, self._zeros, self._nan, self._pos_inf, self._neg_inf = self._numbers
         self.sum, self.sumsq, self._absmax, self._absmin = self._moments
         self._n += np.array(sizes, np.int64)
         self._absmin += np.inf
-        self._counts = np.zeros((len(sizes), layout.num_bins), np.int64)
+        self._counts = np.zeros((len(sizes), layout.num_bins + num_more), np.int64)
+
+    @property
+    def parts(self) -> tuple[int, Array, Array, Array]:
+        """As the compiled helper takes them."""
+        return self._lowest, self._counts, self._numbers, self._moments
 
     def count(self, helper: Any, arrays: Sequence[Array], divide_by: float) -> None:
         """Counts all arrays by the compiled helper; each is the row of its place."""
         # A view of whatever lies dense in memory, in any order of its axes.
         flat = [array if array.ndim == 1 and array.flags.c_contiguous else array.ravel(order="K") for array in arrays]
-        helper.sketch(flat, divide_by, self._lowest, self._counts, self._numbers, self._moments)
+        helper.sketch(flat, divide_by, *self.parts)
 
     def add_fields(self, row: Any, fields: NDArray[np.int64], num_zeros: Any, layout: _Layout) -> None:
         """Counts per exponent field, of a row or of several different ones: those of normal numbers are bins."""

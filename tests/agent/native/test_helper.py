@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from halfscope import native
-from halfscope.probes import gradients
+from halfscope.probes import gradients, updates
 from halfscope.sketch import ArraySketcher, Sketch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -101,6 +101,65 @@ def test_ordinary_numbers_of_any_length_give_what_numpy_gives(code: str) -> None
         whole = (values.view(np.uint32) >> 16).astype(np.uint16) if code == "H" else values.astype(code)
     assert_equal([whole[:size] for size in (0, 1, 7, 8, 2047, 2048, 2049, 40_000, 262_144, 270_000)])
     assert_equal([whole[:40_000], whole[5:2100]], 1000.0)
+
+
+@pytest.mark.parametrize("code", BITS)
+def test_neighbouring_powers_of_two_give_what_numpy_gives(code: str) -> None:
+    """What nearly every block holds: zeros among numbers of 1 to 40 powers of two, at places where the exponent's bits,
+    as a byte, look like a zero's; with one number that is of no such block."""
+    rng = np.random.default_rng(7)
+    arrays = []
+    wide = {"e": (), "f": (-126, 90, 96), "H": (-126, 90, 96), "d": (-1022, -256, 255, 256)}[code]
+    for lowest in (-14, -8, -1, 0, 1, *wide):
+        for num_powers in (1, 2, 16, 31, 32, 33, 40):
+            values = np.ldexp(rng.uniform(1, 2, 2500), rng.integers(lowest, lowest + num_powers, 2500))
+            values *= rng.choice([-1.0, 1.0, 0.0], 2500)
+            with np.errstate(over="ignore", under="ignore"):
+                whole = values.astype(np.float32 if code == "H" else code)
+            arrays.append((whole.view(np.uint32) >> 16).astype(np.uint16) if code == "H" else whole)
+    odd = arrays[0][:2300].copy()
+    odd.view(BITS[code])[7] = np.iinfo(BITS[code]).max
+    assert_equal([*arrays, odd, np.zeros(5000, code), arrays[0][:31], arrays[0][:33]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_changes_of_weights_are_what_torch_and_numpy_give(dtype: torch.dtype) -> None:
+    """Bit for bit: sizes around what is sampled, axes in any order, gradients of another type, what is not finite."""
+    generator = torch.Generator().manual_seed(2)
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    weights = [numbers(size).to(dtype) for size in (1, 31, 4095, 4096, 4097, 70_001)]
+    weights += [numbers(60, 90).to(dtype).t(), numbers(3, 1, 70, 40).to(dtype).to(memory_format=torch.channels_last)]
+    weights[3][:4] = torch.tensor([6e-8, 3e38, -3e38, 1e-45], dtype=torch.float64).to(dtype)
+    grads = [torch.empty_like(weight).copy_(numbers(*weight.shape)) for weight in weights]
+    grads[3][4:8] = torch.tensor([math.nan, math.inf, 0.0, -0.0])
+    grads[4], grads[5][::3] = grads[4].double(), 0.0
+    trained = [updates.Trained(torch.nn.Parameter(weight), grad) for weight, grad in zip(weights, grads, strict=True)]
+    noted, before = updates.note(trained), updates.before(trained)
+    if noted is None:
+        pytest.skip("this torch does not hand out where its tensors lie")
+    with torch.no_grad():
+        for one in trained:
+            one.parameter.add_(one.grad.to(dtype).nan_to_num(), alpha=1e-3)
+        trained[3].parameter[1:3] *= -1
+        trained[2].parameter[5] = math.inf
+    found, expected = (updates.measure(ArraySketcher(), each) for each in (noted, before))
+    assert list(found.positions) == list(expected.positions)
+    for name in (*COUNTED, "lowest", "sum", "sumsq"):
+        one, other = getattr(found.sketches, name), getattr(expected.sketches, name)
+        np.testing.assert_allclose(one, other, rtol=1e-13 if "sum" in name else 0, err_msg=name)
+    trained[0].parameter.data = torch.ones(2, dtype=dtype)
+    assert updates.measure(ArraySketcher(), noted) is None
+    for weight, grad in (
+        (torch.ones(3, 4), torch.ones(4, 3).t()),
+        (torch.ones(0), torch.ones(0)),
+        (torch.ones(2), torch.ones(2).to_sparse()),
+        (torch.ones(2, dtype=torch.complex64), torch.ones(2, dtype=torch.complex64)),
+        (torch._neg_view(torch.ones(2)), torch.ones(2)),
+    ):
+        assert updates.note([updates.Trained(weight, grad)]) is None
 
 
 def test_elements_may_lie_anywhere_in_any_order() -> None:
