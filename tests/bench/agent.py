@@ -2,11 +2,11 @@
 
 Each way of watching has a copy of the training to itself, whose hooks are taken off and set again between turns: two
 copies differ by several percent through where their memory lies, which is more than watching costs. Ways are the
-default, with journal, sender process and a real server, mode="offline", and the default without the compiled helper.
+default, with journal, sender process and a real server, and the default without the compiled helper.
 The order of turns is reversed every other round, so that drift cancels in the mean of two neighbours; what is printed
-is the median over those. A second unwatched turn of the default's copy, against the first, is the noise of the
-measurement itself, and a turn whose hooks do nothing but a plain sum of each gradient is the floor. Where processor
-time goes is told apart: the training thread, the other threads of its process, the sender.
+is the median over those, and its standard error. A second unwatched turn of the default's copy, against the first, is
+the noise of the measurement itself, and a turn whose hooks do nothing but a plain sum of each gradient is the floor.
+Where processor time goes is told apart: the training thread, the other threads of its process, the sender.
 Invariant: a turn holds as many steps as lie between two sketches, or a multiple of that: so each has its share of them,
 and the median is not of turns without any.
 """
@@ -17,7 +17,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,15 +29,15 @@ from halfscope.probes import gradients
 from halfscope.send import status
 
 from tests.bench import workloads
-from tests.bench.report import Bench, Measurement, say
+from tests.bench.report import Bench, Measurement, error, paired, say
 from tests.bench.server_process import Server, serving
 
-DEFAULT, OFFLINE, PLAIN = "default", "offline", "plain"
-"""`plain`: without the compiled helper; the others have it where it was built, as users do."""
+DEFAULT, PLAIN = "default", "plain"
+"""`plain`: without the compiled helper; the other has it where it was built, as users do."""
 SETTLED_AFTER_STEPS = 110
 SETTLED_AFTER_S = 60.0
 """The interval of sketches is widened after the first ten; what comes before is the start of a run, not its cost."""
-CHANGE_S = 0.8
+CHANGE_S = 0.6
 """Untimed steps behind a change: journal and sender (a frame every half second) are at work, or have ended theirs, when
 the clock starts."""
 
@@ -171,20 +171,19 @@ class Arm:
 
 
 PLANS: dict[str, Plan] = {
-    # A turn of a second holds some writes of the journal (50 ms) and two frames of the sender.
-    "mlp": Plan(make=workloads.mlp, block_s=1.0, budget_s=180.0, arms=(OFFLINE, DEFAULT, PLAIN)),
+    # A turn holds some writes of the journal (50 ms) and a frame of the sender; many short ones tell more than few long
+    # ones, for the machine's pace wanders over seconds.
+    "mlp": Plan(make=workloads.mlp, block_s=0.6, budget_s=300.0, arms=(DEFAULT, PLAIN)),
 }
-WHATS = ("ratio", "extra_us", "extra_cpu_us", "threads_cpu_us", "sender_cpu_us", "own_share")
+WHATS = ("ratio", "threads_cpu_us", "sender_cpu_us", "own_share")
+EXTRAS = ("extra_us", "extra_us_error", "extra_cpu_us", "extra_cpu_us_error")
 
 
 def _names(workload: str) -> list[str]:
     return [
         f"agent.{workload}.unwatched.step_ms",
-        f"agent.{workload}.again.ratio",
-        f"agent.{workload}.again.extra_us",
-        f"agent.{workload}.floor_us",
-        f"agent.{workload}.floor_cpu_us",
-        *(f"agent.{workload}.{arm}.{what}" for arm in PLANS[workload].arms for what in WHATS),
+        *(f"agent.{workload}.{name}.{what}" for name in ("again", "floor") for what in EXTRAS),
+        *(f"agent.{workload}.{arm}.{what}" for arm in PLANS[workload].arms for what in (*WHATS, *EXTRAS)),
     ]
 
 
@@ -197,11 +196,18 @@ def cpu_s_of(pid: int) -> float:
     return total_ns / 1e9
 
 
-def _median(values: Iterable[float]) -> float:
+def _median(values: Sequence[float]) -> float:
     """Of the means of neighbouring rounds, of which one ran backwards."""
-    values = list(values)
-    pairs = list(zip(values[::2], values[1::2], strict=False))
-    return statistics.median((one + other) / 2 for one, other in pairs) if pairs else statistics.median(values)
+    return statistics.median(paired(values))
+
+
+def _extras(turns: Sequence[Turn], base: Sequence[Turn]) -> dict[str, float]:
+    """What turns take more than others of the same rounds, and by how much that is uncertain."""
+    both = list(zip(turns, base, strict=True))
+    wall_us = [(one.wall_s - other.wall_s) * 1e6 for one, other in both]
+    cpu_us = [(one.cpu_s - other.cpu_s) * 1e6 for one, other in both]
+    found = (_median(wall_us), error(paired(wall_us)), _median(cpu_us), error(paired(cpu_us)))
+    return dict(zip(EXTRAS, found, strict=True))
 
 
 def _measure(workload: str, quick: bool) -> Iterator[Measurement]:
@@ -212,41 +218,35 @@ def _measure(workload: str, quick: bool) -> Iterator[Measurement]:
         server = stack.enter_context(serving())
         arms = _arms(plan, stack, folder, server)
         _rounds(workload, plan, arms, quick=quick)
-    base = arms[DEFAULT].unwatched
-    step_ms = statistics.median(turn.wall_s for turn in base) * 1e3
+    default = arms[DEFAULT]
+    step_ms = statistics.median(turn.wall_s for turn in default.unwatched) * 1e3
     yield Measurement(name=f"agent.{workload}.unwatched.step_ms", value=step_ms, unit="ms")
-    pairs = list(zip(arms[DEFAULT].again, base, strict=True))
-    ratio, extra_s = _median(one.wall_s / other.wall_s for one, other in pairs), [a.wall_s - b.wall_s for a, b in pairs]
-    yield Measurement(name=f"agent.{workload}.again.ratio", value=ratio, unit="ratio")
-    yield Measurement(name=f"agent.{workload}.again.extra_us", value=_median(extra_s) * 1e6, unit="us")
-    floor = list(zip(arms[DEFAULT].floor, base, strict=True))
-    floor_s, floor_cpu_s = _median(a.wall_s - b.wall_s for a, b in floor), _median(a.cpu_s - b.cpu_s for a, b in floor)
-    yield Measurement(name=f"agent.{workload}.floor_us", value=floor_s * 1e6, unit="us")
-    yield Measurement(name=f"agent.{workload}.floor_cpu_us", value=floor_cpu_s * 1e6, unit="us")
-    for name, arm in arms.items():
-        both = list(zip(arm.watched, arm.unwatched, strict=True))
-        found = {
-            "ratio": _median(watched.wall_s / other.wall_s for watched, other in both),
-            "extra_us": _median(watched.wall_s - other.wall_s for watched, other in both) * 1e6,
-            "extra_cpu_us": _median(watched.cpu_s - other.cpu_s for watched, other in both) * 1e6,
-            "threads_cpu_us": _median(watched.threads_cpu_s - other.threads_cpu_s for watched, other in both) * 1e6,
-            "sender_cpu_us": _median(watched.sender_cpu_s - other.sender_cpu_s for watched, other in both) * 1e6,
-            "own_share": _median(watched.own_s / watched.wall_s for watched in arm.watched),
-        }
-        for what, value in found.items():
-            unit = "us" if what.endswith("_us") else what.removeprefix("own_")
+    found = {
+        "again": _extras(default.again, default.unwatched),
+        "floor": _extras(default.floor, default.unwatched),
+        **{name: _of_arm(arm) for name, arm in arms.items()},
+    }
+    for name, values in found.items():
+        for what, value in values.items():
+            unit = "us" if "_us" in what else what.removeprefix("own_")
             yield Measurement(name=f"agent.{workload}.{name}.{what}", value=value, unit=unit)
+
+
+def _of_arm(arm: Arm) -> dict[str, float]:
+    both = list(zip(arm.watched, arm.unwatched, strict=True))
+    return {
+        "ratio": _median([watched.wall_s / other.wall_s for watched, other in both]),
+        "threads_cpu_us": _median([watched.threads_cpu_s - other.threads_cpu_s for watched, other in both]) * 1e6,
+        "sender_cpu_us": _median([watched.sender_cpu_s - other.sender_cpu_s for watched, other in both]) * 1e6,
+        "own_share": _median([watched.own_s / watched.wall_s for watched in arm.watched]),
+        **_extras(arm.watched, arm.unwatched),
+    }
 
 
 def _arms(plan: Plan, stack: ExitStack, folder: Path, server: Server) -> dict[str, Arm]:
     os.environ["HALFSCOPE_TOKEN"] = server.token
     stack.callback(os.environ.pop, "HALFSCOPE_TOKEN", None)
-    return {
-        name: watched(
-            plan.make, stack, folder / name, server, is_plain=name == PLAIN, mode="offline" if name == OFFLINE else None
-        )
-        for name in plan.arms
-    }
+    return {name: watched(plan.make, stack, folder / name, server, is_plain=name == PLAIN) for name in plan.arms}
 
 
 def watched(
@@ -256,7 +256,6 @@ def watched(
     server: Server,
     *,
     is_plain: bool,
-    mode: str | None = None,
     every: int | None = None,
 ) -> Arm:
     """A training of its own, and a run that watches it until the stack is left."""
@@ -267,7 +266,6 @@ def watched(
             work.optimizer,
             project="bench",
             name=folder.name,
-            mode=mode,
             every=every,
             server=server.url,
             directory=folder,

@@ -28,8 +28,8 @@ import torch
 from torch.nn import functional
 
 from tests.bench import workloads
-from tests.bench.large import NEVER, SKETCHED, UNSKETCHED, UNWATCHED, Turn, chosen_interval, error
-from tests.bench.report import Bench, Measurement, say
+from tests.bench.large import NEVER, SKETCHED, UNSKETCHED, UNWATCHED, Turn, chosen_interval
+from tests.bench.report import Bench, Measurement, error, say
 from tests.bench.server_process import serving
 
 NUM_FIRST, NUM_TIMED = 12, 2

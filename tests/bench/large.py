@@ -11,7 +11,6 @@ Invariant: `ratio_error` is by how much the median of as many pairs as there wer
 
 from __future__ import annotations
 
-import math
 import os
 import statistics
 import tempfile
@@ -27,7 +26,7 @@ from halfscope.instrument.interval import SketchInterval
 from tests.bench import workloads
 from tests.bench.agent import Arm, without_helper
 from tests.bench.agent import watched as watching
-from tests.bench.report import Bench, Measurement, say
+from tests.bench.report import Bench, Measurement, error, paired, say
 from tests.bench.server_process import Server, serving
 
 UNWATCHED, UNSKETCHED, SKETCHED = "unwatched", "unsketched", "sketched"
@@ -99,20 +98,6 @@ class Subject:
         ratios = [what(later) / what(earlier) for earlier, later in zip(both[::2], both[1::2], strict=True)]
         later = [(ratio if at % 2 == 0 else 1 / ratio) - 1 for at, ratio in enumerate(ratios)]
         return paired(later)
-
-
-def paired(values: Sequence[float]) -> list[float]:
-    """Means of neighbours, of which the second ran backwards; a last one without a neighbour is left out."""
-    return [(one + other) / 2 for one, other in zip(values[::2], values[1::2], strict=False)]
-
-
-def error(values: Sequence[float]) -> float:
-    """Standard error of the median; NaN of fewer than three."""
-    if len(values) < 3:
-        return math.nan
-    middle = statistics.median(values)
-    mad = statistics.median(abs(value - middle) for value in values)
-    return 1.2533 * 1.4826 * mad / math.sqrt(len(values))
 
 
 def chosen_interval(step_s: float, sketch_s: float) -> int:

@@ -24,9 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench.large import chosen_interval, error
-from tests.bench.report import Measurement, machine_line, say
+from tests.bench.large import chosen_interval
+from tests.bench.report import Measurement, error, machine_line, say
 from tests.bench.server_process import serving
+from tests.helpers.keeper import keep
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = (
@@ -208,4 +209,5 @@ def table(workload: str, found: Mapping[str, Any], rows: Sequence[Row]) -> list[
 
 
 if __name__ == "__main__":
+    keep()
     sys.exit(main())

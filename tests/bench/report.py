@@ -1,12 +1,14 @@
-"""Measurements, the marks they are held against, and how both are printed.
+"""Measurements, how uncertain they are, the marks they are held against, and how all are printed.
 
 Must not import what is measured. Invariant: standard output holds `name value unit` lines; all else begins with #.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import platform
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -83,6 +85,20 @@ MARKS: dict[str, Mark] = {
     "alerts.core_share": Mark(relation="<=", value=0.2),
     "alerts.step_to_notify_p95_ms": Mark(relation="<=", value=2_000.0),
 }
+
+
+def paired(values: Sequence[float]) -> list[float]:
+    """Means of neighbours, of which the second ran backwards; a last one without a neighbour is left out."""
+    return [(one + other) / 2 for one, other in zip(values[::2], values[1::2], strict=False)]
+
+
+def error(values: Sequence[float]) -> float:
+    """Standard error of the median; NaN of fewer than three."""
+    if len(values) < 3:
+        return math.nan
+    middle = statistics.median(values)
+    mad = statistics.median(abs(value - middle) for value in values)
+    return 1.2533 * 1.4826 * mad / math.sqrt(len(values))
 
 
 def machine_line() -> str:
