@@ -51,20 +51,20 @@ def journal(home: Path) -> list[Record]:
 
 @pytest.mark.slow
 def test_healthy_training_learns_the_digits(home: Path) -> None:
-    """A fifth of the convolutional run's steps names over 95% of the held-out images rightly, and it is recorded so."""
-    reports = trained("fp32-cnn", 600)
-    assert [report.step for report in reports] == list(range(6, 601, 6))
-    assert {(report.run, report.total) for report in reports} == {("fp32-cnn", 600)}
+    """Some of the convolutional run's steps name over 95% of the held-out images rightly, and it is recorded so."""
+    reports = trained("fp32-cnn", 400)
+    assert [report.step for report in reports] == list(range(4, 401, 4))
+    assert {(report.run, report.total) for report in reports} == {("fp32-cnn", 400)}
     assert reports[-1].accuracy > 0.95
     records = journal(home)
     start = next(record for record in records if isinstance(record, Start))
     assert (start.project, start.name, start.tags) == ("halfscope-demo", "fp32-cnn", ["demo"])
-    assert (start.config["learning_rate"], start.config["num_steps"]) == (4e-3, 600)
+    assert (start.config["learning_rate"], start.config["num_steps"]) == (4e-3, 400)
     facts = {key: value for record in records if isinstance(record, Facts) for key, value in record.facts.items()}
     assert (facts["precision"], facts["demo"], facts["samples_source"]) == ("FP32", True, "declared")
     assert series(records, "val/accuracy") == {report.step - 1: report.accuracy for report in reports}
     losses = series(records, "loss")
-    assert sorted(losses) == list(range(600))
+    assert sorted(losses) == list(range(400))
     assert {report.step - 1: report.loss for report in reports}.items() <= losses.items()
 
 
