@@ -33,7 +33,7 @@ class RankLines(LinePanel):
         return has_ranks(view) and bool(self.found(view))
 
     def fill(self, view: RunView, window: Window) -> Fill:
-        fill = super().fill(view, window)
+        fill = LinePanel.fill(self, view, window)  # `super()` does not know a class that slots have made anew
         mark = self._mark(view, window)
         return replace(fill, layout={**fill.layout, "shapes": [mark] if mark else []})
 
