@@ -3,7 +3,8 @@
 The server is a real `halfscope serve` on SQLite; the trainings are those of `tests.bench.watched_senders`, in a process
 of their own. One viewer is Chromium with a run's page; a step is seen in the first frame painted after the loss chart
 was drawn with it, or with a later one. The others take the same messages over a websocket and draw nothing: twenty
-browsers would measure themselves. All is on one machine with one clock.
+browsers would measure themselves. All is on one machine with one clock. The floor is the same of one training and that
+one viewer.
 Invariant: every step counts that was complete while all were watching, also one that was passed over by a newer one.
 """
 
@@ -19,6 +20,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +60,33 @@ Seen = list[tuple[float, int]]
 """Time in milliseconds since the epoch, newest step seen then; ascending."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watched:
+    """What came of one round."""
+
+    shown_ms: list[float]
+    """Of each step, until Chromium showed it; ascending."""
+    told_ms: list[float]
+    """Until another viewer was told, likewise."""
+    cores: dict[str, float]
+    """Used meanwhile, by whom."""
+
+
 def _measure(quick: bool) -> Iterator[Measurement]:
-    num_runs, num_layers, num_viewers, seconds = (2, 50, 3, 8.0) if quick else (8, 500, 20, 40.0)
-    say(
-        f"server.step_to_pixel: {num_runs} trainings of {num_layers} layers and {num_viewers} viewers for {seconds:g} s"
-    )
+    num_layers = 50 if quick else 500
+    many = _watched(num_runs=2, num_viewers=3, num_layers=num_layers, seconds=8.0) if quick else _watched()
+    alone = _watched(num_runs=1, num_viewers=1, num_layers=num_layers, seconds=8.0 if quick else 20.0)
+    yield Measurement(name="server.step_to_pixel_p50_ms", value=quantile(many.shown_ms, 0.50), unit="ms")
+    yield Measurement(name="server.step_to_pixel_p95_ms", value=quantile(many.shown_ms, 0.95), unit="ms")
+    yield Measurement(name="server.step_to_viewer_p95_ms", value=quantile(many.told_ms, 0.95), unit="ms")
+    yield Measurement(name="server.step_to_pixel.floor_p50_ms", value=quantile(alone.shown_ms, 0.50), unit="ms")
+    yield Measurement(name="server.step_to_pixel.floor_p95_ms", value=quantile(alone.shown_ms, 0.95), unit="ms")
+    for name, cores in many.cores.items():
+        yield Measurement(name=f"server.step_to_pixel.{name}_cores", value=cores, unit="cores")
+
+
+def _watched(*, num_runs: int = 8, num_viewers: int = 20, num_layers: int = 500, seconds: float = 40.0) -> _Watched:
+    say(f"server.step_to_pixel: {num_runs} x {num_layers} layers and {num_viewers} viewers for {seconds:g} s")
     with serving() as server:
         plan = WatchedPlan(
             url=server.url,
@@ -81,15 +105,12 @@ def _measure(quick: bool) -> Iterator[Measurement]:
             took_s = time.monotonic() - started_s
             spent = {name: spent_s - before[name] for name, spent_s in _spent_s(server).items()}
             drawn = page.evaluate("() => window.seen")
-    began_us = trained["began_us"]
-    began = dict(zip(plan.runs, began_us, strict=True))
-    shown = _waits_ms([(began[chosen[0]], [(at, step) for at, step in drawn])], plan)
-    told = _waits_ms([(began[run], seen) for run, seen in zip(chosen[1:], viewers.seen, strict=True)], plan)
-    yield Measurement(name="server.step_to_pixel_p50_ms", value=quantile(shown, 0.50), unit="ms")
-    yield Measurement(name="server.step_to_pixel_p95_ms", value=quantile(shown, 0.95), unit="ms")
-    yield Measurement(name="server.step_to_viewer_p95_ms", value=quantile(told, 0.95), unit="ms")
-    for name, spent_s in {**spent, "senders": trained["processor_s"]}.items():
-        yield Measurement(name=f"server.step_to_pixel.{name}_cores", value=spent_s / took_s, unit="cores")
+    began = dict(zip(plan.runs, trained["began_us"], strict=True))
+    return _Watched(
+        shown_ms=_waits_ms([(began[chosen[0]], [(at, step) for at, step in drawn])], plan),
+        told_ms=_waits_ms([(began[run], seen) for run, seen in zip(chosen[1:], viewers.seen, strict=True)], plan),
+        cores={name: spent_s / took_s for name, spent_s in {**spent, "senders": trained["processor_s"]}.items()},
+    )
 
 
 def _spent_s(server: Server) -> dict[str, float]:
@@ -210,6 +231,8 @@ BENCHES = [
             "server.step_to_pixel_p50_ms",
             "server.step_to_pixel_p95_ms",
             "server.step_to_viewer_p95_ms",
+            "server.step_to_pixel.floor_p50_ms",
+            "server.step_to_pixel.floor_p95_ms",
             *(f"server.step_to_pixel.{name}_cores" for name in ("server", "chromium", "takers", "senders")),
         ],
         run=_measure,
