@@ -13,6 +13,7 @@ from tests.helpers.recorded import Recorded
 
 PROGRAM = """
     import copy, io, os, pickle
+    from torch.distributed.optim import _apply_optimizer_in_backward as within_backward
     os.environ.pop("HALFSCOPE_RUN_ID")
     SGD, Scaler = torch.optim.SGD, torch.amp.GradScaler
 
@@ -77,13 +78,42 @@ PROGRAM = """
             model(torch.ones(1, 3)).sum().backward()
             optimizer.step()
     run.finish()
+
+    # Another DistributedDataParallel takes the place of the first, and that of the second, which has a hook.
+    net = torch.nn.Linear(3, 1)
+    optimizer = SGD(net.parameters(), 0.01)
+    model = DDP(net)
+    run = halfscope.watch(model, optimizer, name="rebuilt", every=1)
+    own = []
+    for step in range(6):
+        if step in (2, 4):
+            model = DDP(net)
+        if step == 4:
+            model.register_comm_hook(None, halfscope.comm_hooks.fp32_accumulate)
+        optimizer.zero_grad()
+        alone = copy.deepcopy(net)
+        alone(torch.ones(1, 3) * (rank + 1)).square().sum().backward()
+        own.append(float(flat(alone).norm()))
+        model(torch.ones(1, 3) * (rank + 1)).square().sum().backward()
+        optimizer.step()
+    run.finish()
+
+    # Optimizers within the backward pass: torch registers a hook of its own in the first forward pass.
+    net = torch.nn.Linear(3, 1)
+    within_backward(SGD, net.parameters(), {"lr": 0.01})
+    model = DDP(net)
+    run = halfscope.watch(model, SGD([torch.nn.Parameter(torch.zeros(1))], 0.01), name="within")
+    model(torch.ones(1, 3))
+    num_hooks = len(model._comm_hooks)
+    run.finish()
+
     # The group is destroyed before the run ends, as most scripts do.
     model = DDP(torch.nn.Linear(3, 1))
     run = halfscope.watch(model, SGD(model.parameters(), 0.01), name="left", every=1)
     for optimizer in run._watcher.optimizers:
         model(torch.ones(1, 3)).sum().backward()
         optimizer.optimizer.step()
-    give(norms=norms, is_clean=is_clean, twin=twin.module.weight.grad)
+    give(norms=norms, is_clean=is_clean, twin=twin.module.weight.grad, own=own, num_hooks=num_hooks)
 """
 
 
@@ -133,6 +163,21 @@ def test_what_a_joined_rank_sends_for_the_others_is_not_its_own(job: Job) -> Non
         assert list(recorded.series("grad.norm_local")) == list(range(2 + 2 * (rank > 0)))
         assert recorded.slices == []
         assert recorded.kinds("agent_degraded", "rank_origin") == []
+
+
+def test_a_model_that_is_wrapped_anew_is_looked_at_in_place_of_the_one_before(job: Job) -> None:
+    """At each step the rank's own norm, under the same numbers of buckets; and the hook that the last one has."""
+    for rank, recorded in enumerate(streams(job, "rebuilt")):
+        assert recorded.series("grad.norm_local") == pytest.approx(dict(enumerate(job.given[rank]["own"])), rel=1e-5)
+        assert {one.bucket for one in recorded.slices} == {0}
+        assert recorded.facts["comm_hook"]["name"] == "halfscope.comm_hooks.fp32_accumulate"
+        assert recorded.facts["comm_hook"]["watched"]
+        assert recorded.kinds("agent_degraded") == []
+
+
+def test_a_hook_that_torch_registers_in_the_first_forward_pass_finds_its_place_free(job: Job) -> None:
+    """A model has one hook only: ours in it would end the training."""
+    assert [given["num_hooks"] for given in job.given.values()] == [1, 1, 1]
 
 
 def test_what_is_told_after_the_group_is_gone_needs_none(job: Job) -> None:

@@ -180,11 +180,15 @@ def register(model: DistributedDataParallel) -> DefaultReduction:
     hook = DefaultReduction(model)
     dist._register_comm_hook(model.reducer, None, hook)
     _registered[model] = hook
-    _listen_to_join()
+    listen_to_forwards()
     return hook
 
 
-# ---- join() -----------------------------------------------------------------------------------------
+# ---- forward passes, and join() -----------------------------------------------------------------------
+
+told_of_forwards: list[Callable[[Any], Any]] = []
+"""Called with whatever begins its forward pass within DistributedDataParallel, or another that can be joined; must not
+raise."""
 
 _still_training: weakref.WeakKeyDictionary[DistributedDataParallel, Any] = weakref.WeakKeyDictionary()
 """Within `join(divide_by_initial_world_size=False)`: what counts the ranks that take part in the current step."""
@@ -203,8 +207,9 @@ def _divisor(model: DistributedDataParallel, num_ranks: int) -> int:
     return int(work.get_future().value()[0].item())
 
 
-def _listen_to_join() -> None:
-    """The count of ranks that have not joined is known to the reducer alone: it is taken where it comes from."""
+def listen_to_forwards() -> None:
+    """The count of ranks that have not joined is known to the reducer alone: it is taken where it comes from. The same
+    place is passed by each forward pass of each model."""
     notify = Join.notify_join_context
     if getattr(notify, "halfscope", False):
         return
@@ -216,6 +221,9 @@ def _listen_to_join() -> None:
                 _still_training.pop(joinable, None)
         elif joinable in _registered:
             _still_training[joinable] = work
+        if told_of_forwards and not torch.compiler.is_compiling():
+            for tell in tuple(told_of_forwards):
+                tell(joinable)
         return work
 
     notify_join_context.halfscope = True  # type: ignore[attr-defined]

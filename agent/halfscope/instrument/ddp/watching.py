@@ -7,6 +7,7 @@ after `detach` every hook does the reduction alone.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -19,7 +20,16 @@ from halfscope.guard import Guard
 from halfscope.instrument.attempt import Attempt
 from halfscope.instrument.ddp import noting
 from halfscope.instrument.ddp.noting import BucketNote, Clock, DeviceSample, Layout, Moment, Reduction, Sample
-from halfscope.instrument.ddp.reducing import Compression, Note, Observe, default_of, is_joining, register
+from halfscope.instrument.ddp.reducing import (
+    Compression,
+    Note,
+    Observe,
+    default_of,
+    is_joining,
+    listen_to_forwards,
+    register,
+    told_of_forwards,
+)
 from halfscope.instrument.ddp.wrapping import WatchedHook
 from halfscope.instrument.interval import SketchInterval
 from halfscope.instrument.rings import Rings
@@ -81,6 +91,10 @@ class ReducedModel:
             return
         if self.model._use_python_reducer:
             self.unwatched_because = "compiled autograd reduces without hooks"
+            return
+        if any(hasattr(parameter, "_in_backward_optimizers") for parameter in self.model.parameters()):
+            # By a hook that torch is yet to register.
+            self.unwatched_because = "optimizers run within the backward pass"
             return
         hooks = [hook for hook, _ in self.model._comm_hooks]
         if hooks:
@@ -157,6 +171,10 @@ class ReductionWatch:
         self._work: Work | None = None
         self.tell_hooks: Callable[[int], Any] = lambda step: None
         """Told the step at which the hooks of all models are known; must not raise."""
+        self._entered = guard.wrap("communication", self._adopt)
+        self._strangers: weakref.WeakSet[Any] = weakref.WeakSet()
+        """That have nothing to do with the run's models."""
+        self._is_settled = False
         for name, model in models.items():
             for module in model.modules():
                 if isinstance(module, DistributedDataParallel):
@@ -165,6 +183,8 @@ class ReductionWatch:
     def attach(self, work: Work) -> None:
         """The run's hooks are on."""
         self._work = work
+        listen_to_forwards()
+        told_of_forwards.append(self._entered)
         for reduced in self.models:
             if default_of(reduced.model) is not None:
                 self._hook_up(reduced)
@@ -174,11 +194,8 @@ class ReductionWatch:
         if self._work is None:
             return
         around = DistributedDataParallel._active_ddp_module
-        if around is not None and all(reduced.model is not around for reduced in self.models):
-            inner = set(around.modules())  # the model was given, and not what is around it
-            name = next((name for name, model in self._given.items() if model in inner), None)
-            if name is not None:
-                self._add(name, around)
+        if around is not None:
+            self._adopt(around)
         for reduced in self.models:
             if not reduced.is_hooked:
                 self._hook_up(reduced)
@@ -186,17 +203,42 @@ class ReductionWatch:
     def settle(self) -> None:
         """The first step is over. A compiled model may have had it without a forward pass that was seen."""
         self.forward_seen()
+        self._is_settled = True
         if self.models and self._work is not None:
             self.tell_hooks(self._work.clock.step)
 
     def detach(self) -> None:
         """The run's hooks are off."""
         self._work = None
+        if self._entered in told_of_forwards:
+            told_of_forwards.remove(self._entered)
         for reduced in self.models:
             reduced.let_go()
 
     def _add(self, name: str, model: DistributedDataParallel) -> None:
         self.models.append(ReducedModel(len(self.models), name, model))
+
+    def _adopt(self, model: Any) -> None:
+        """A model's forward pass begins. It may have been put around a given one since, or in another one's place."""
+        if any(reduced.model is model for reduced in self.models) or model in self._strangers:
+            return
+        ours = set(map(id, model.parameters())) if isinstance(model, DistributedDataParallel) else set()
+        named = ((name, map(id, given.parameters())) for name, given in self._given.items())
+        name = next((name for name, theirs in named if not ours.isdisjoint(theirs)), None)
+        if name is None:
+            self._strangers.add(model)
+            return
+        for at, reduced in enumerate(self.models):
+            if set(map(id, reduced.model.parameters())) == ours:  # which is not used any more, and need not be kept
+                reduced.let_go()
+                self.models[at] = ReducedModel(at, name, model)
+                self._hook_up(self.models[at])
+                break
+        else:
+            self._add(name, model)
+            self._hook_up(self.models[-1])
+        if self._is_settled and self._work is not None:
+            self.tell_hooks(self._work.clock.step)
 
     def _hook_up(self, reduced: ReducedModel) -> None:
         ready = self._guard.hook("communication", partial(self._ready, reduced), torch.compiler.is_compiling)
