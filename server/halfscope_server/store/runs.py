@@ -15,6 +15,7 @@ from halfscope.wire.messages import End, Start
 
 from halfscope_server.store import cursors, events, plain, schema
 from halfscope_server.store.cursors import StreamState
+from halfscope_server.store.prepared import Query
 from halfscope_server.store.records import Decoded
 from halfscope_server.store.types import SERVER_STREAM, RunRow, RunState
 
@@ -33,6 +34,16 @@ _OUTCOMES: tuple[tuple[str, RunState], ...] = (
     ("finished", "finished"),
 )
 """How a stream can end and what the run is then; the first that applies to any rank wins."""
+
+_at = schema.stream.c
+_OTHERS = (
+    sa.select(_at.stream)
+    .where(_at.run_id == sa.bindparam("b_run"), _at.stream != sa.bindparam("b_stream"), _at.stream != SERVER_STREAM)
+    .order_by(_at.attempt, _at.rank, _at.stream)
+)
+# Asked for each rank of a job that starts.
+_EARLIER = Query(_OTHERS.where(_at.attempt < sa.bindparam("b_attempt")).limit(1))
+_LATER = Query(_OTHERS.where(_at.attempt > sa.bindparam("b_attempt")).limit(1))
 
 _STEP = sa.bindparam("b_step", type_=sa.BigInteger())
 """Newest step, or -1 where a group brought none."""
@@ -244,17 +255,11 @@ def _joined(
     now_us: int,
 ) -> dict[str, Any]:
     """Add to the event rows what a further stream's first Start record tells, and give what it changes of the run."""
-    at = schema.stream.c
-    others = (
-        sa.select(at.stream)
-        .where(at.run_id == state.run_id, at.stream.not_in([state.stream, SERVER_STREAM]))
-        .order_by(at.attempt, at.rank, at.stream)
-        .limit(1)
-    )
-    if state.attempt and connection.execute(others.where(at.attempt < state.attempt)).scalar() is not None:
+    names = {"b_run": state.run_id, "b_stream": state.stream, "b_attempt": state.attempt}
+    if state.attempt and _EARLIER.rows(connection, names).scalar() is not None:
         rows.append(_of_start(state, seq, "restarted", start))
         return {}
-    later = connection.execute(others.where(at.attempt > state.attempt)).scalar()
+    later = _LATER.rows(connection, names).scalar()
     following = None if later is None else cursors.load(connection, (state.run_id, later))
     if following is None or _is_told(connection, following, rows):
         rows.append(_of_start(state, seq, "joined", start))
