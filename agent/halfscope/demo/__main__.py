@@ -25,21 +25,7 @@ CAN_FORK = sys.platform == "linux"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m halfscope.demo", description="Train one run of the halfscope demo."
-    )
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--list", action="store_true", help="print the names of the runs and stop")
-    which.add_argument("--run", metavar="NAME", action="append", help="a run to train; again for more, side by side")
-    parser.add_argument("--ranks", action="store_true", help="with --list: the runs of several ranks")
-    parser.add_argument(
-        "--server",
-        metavar="URL",
-        help="address of the halfscope server; - for a line of standard input, asked for when torch is loaded; "
-        "default: as for any training",
-    )
-    parser.add_argument("--steps", type=int, metavar="N", help="train N steps instead of the run's own number")
-    parser.add_argument("--project", default="halfscope-demo", help="project the runs appear under")
+    parser = _parser()
     options = parser.parse_args(arguments)
     if options.list:
         print("\n".join(training.name for training in (RANKS_TRAININGS if options.ranks else TRAININGS)))
@@ -73,6 +59,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             return _tell_ends(pids)
     return _train(training, options.steps, server, options.project)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m halfscope.demo", description="Train runs of the halfscope demo.")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--list", action="store_true", help="print the names of the runs and stop")
+    which.add_argument("--run", metavar="NAME", action="append", help="a run to train; again for more, side by side")
+    parser.add_argument("--ranks", action="store_true", help="with --list: the runs of several ranks")
+    parser.add_argument(
+        "--server",
+        metavar="URL",
+        help="address of the halfscope server; - for a line of standard input, asked for when torch is loaded; "
+        "default: as for any training",
+    )
+    parser.add_argument("--steps", type=int, metavar="N", help="train N steps instead of the run's own number")
+    parser.add_argument("--project", default="halfscope-demo", help="project the runs appear under")
+    return parser
 
 
 def _server(told: str | None) -> str | None:
