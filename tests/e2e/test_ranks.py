@@ -96,6 +96,40 @@ def test_a_rank_is_looked_at_by_keyboard_and_the_address_keeps_it(
     expect(page).not_to_have_url(re.compile("rank="))
 
 
+def test_a_cell_leads_to_its_rank_at_its_step_and_back_returns(
+    busy_server: Any, two_ranks: str, open_page: Open
+) -> None:
+    """By a click on the mark of an overflow, and by arrows and Enter; the rank's own events stand there."""
+    page = open_page(busy_server, f"/runs/{two_ranks}/ranks")
+    panel = page.get_by_test_id("panel-ranks-norm")
+    panel.scroll_into_view_if_needed()
+    expect(panel.locator(".scatterlayer .point")).to_have_count(len(OVERFLOWING))
+    mark = panel.locator(".scatterlayer .point").nth(1).bounding_box()
+    assert mark is not None
+    page.mouse.click(mark["x"] + mark["width"] / 2, mark["y"] + mark["height"] / 2)
+    expect(page).to_have_url(re.compile(rf"rank=1&step={OVERFLOWING[1]}\b"))
+    expect(page.get_by_role("heading", name=re.compile(r"^Rank 1"))).to_be_focused()
+    events = page.get_by_test_id("rank-events")
+    expect(events.get_by_text(f"step {OVERFLOWING[1]}").first).to_be_visible()
+    expect(events.get_by_text(f"step {OVERFLOWING[0]}", exact=True)).to_have_count(0)
+    chart = page.get_by_role("figure", name=re.compile("^Loss, run two ranks"))
+    expect(chart.locator(".shapelayer path")).to_have_count(1)
+    page.go_back()
+    expect(page).not_to_have_url(re.compile("rank="))
+
+    chart = panel.get_by_role("figure")
+    chart.focus()
+    page.keyboard.press("ArrowLeft")
+    words = panel.get_by_role("status")
+    expect(words).to_contain_text("rank 0")
+    expect(words).to_contain_text("step 39")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowDown")
+    expect(words).to_contain_text(re.compile(r"^rank 1 on .+, step 38: norm "))
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"rank=1&step=38\b"))
+
+
 def test_a_run_of_one_process_has_no_such_page(server: Any, open_page: Open) -> None:
     """There is no tab, and who comes by address is told why."""
     page = open_page(server, "/runs/healthy")

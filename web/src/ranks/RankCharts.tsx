@@ -30,7 +30,9 @@ export function RankCharts({ summary, report, panels, strip, window, onVisible }
   const shared = { run: summary.id, strip, window, onVisible };
   return (
     <>
-      <p className="muted">A click on a cell, or arrows and Enter in a chart, leads to its rank at that step.</p>
+      <p className="muted cells-note">
+        A click on a cell, or arrows and Enter in a chart, leads to its rank at that step.
+      </p>
       <PanelGrid panels={panels} phone={phone}>
         {(info) =>
           isOfRanks(info) ? (
@@ -69,6 +71,7 @@ interface RankChartProps extends Pick<RankChartsProps, "strip" | "window" | "onV
 
 function RankChart({ run, info, ranks, strip, window, onVisible }: RankChartProps) {
   const view = useView();
+  const phone = usePhone();
   const [cursor, setCursor] = useState<Cell | null>(null);
   const { data: figure } = useQuery({ ...panelQuery(ofRun(run), info.id, window), enabled: false });
   const read = () => cellsOf(figure, window.x, window.utc_offset_min);
@@ -82,7 +85,10 @@ function RankChart({ run, info, ranks, strip, window, onVisible }: RankChartProp
   const onPick = (point: ChartPoint) => {
     const cells = read();
     const place = axisValue(point.x, window.x, window.utc_offset_min);
-    if (cells && place !== null) open(cells, cellAt(cells, place, Number(point.y)), place);
+    if (!cells || place === null) return;
+    const cell = cellAt(cells, place, Number(point.y));
+    // The middle of a step's cell lies half a step behind it.
+    open(cells, cell, window.x === "step" ? Math.floor(place) : (cells.places[cell.column] ?? place));
   };
   const leave = () => {
     setCursor(null);
@@ -109,6 +115,7 @@ function RankChart({ run, info, ranks, strip, window, onVisible }: RankChartProp
       onZoom={setRange}
       onPick={onPick}
       onKey={onKey}
+      isStacked={phone}
     >
       <p className="cell-words" role="status">
         {cursor && cellWords(read(), cursor, ranks, toStep)}
