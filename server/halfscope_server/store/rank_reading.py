@@ -106,6 +106,8 @@ def complete(database: Database, tables: RankTables, tails: Tails, run_id: str, 
         lacking = [row for row in streams if table.taken.get(row.stream, -1) < row.next]
         for at in range(0, len(lacking), STREAMS_AT_ONCE):
             table.fill(reader.read(lacking[at : at + STREAMS_AT_ONCE], table.taken))
+            if table.is_too_large or table.is_given_up:
+                return
 
 
 class _Reader:

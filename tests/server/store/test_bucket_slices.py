@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from halfscope.wire.messages import Layer, Layers, Slices
+import sqlalchemy as sa
+from halfscope.wire.codec import decode_record, unpack_body
+from halfscope.wire.messages import Column, Declare, Layer, Layers, Points, Series, Slices
+from halfscope_server.store import schema
 from halfscope_server.store.sketch_records import layer_id
 from halfscope_server.store.store import Store
 
@@ -54,12 +58,16 @@ def test_slices_are_read_back_bit_for_bit_in_the_order_of_step_bucket_and_rank(
 
 
 def test_a_batch_sent_twice_is_kept_once_and_a_deleted_run_leaves_none(store: Store, begun: Callable[..., Any]) -> None:
-    """Slices go with the batch that brought them, and with the run."""
+    """Slices go with the batch that brought them, and with the run; what is kept of the batch is its points alone."""
     sender = begun()
-    batch = sender.batch(LAYERS, record(5))
+    points = Points(struct.pack("<q", 5), struct.pack("<q", 5000), [Column(7, struct.pack("<d", math.inf))])
+    batch = sender.batch(LAYERS, Declare([Series(7, "loss")]), points, record(5))
     store.commit([batch], now_us=3)
     store.commit([batch], now_us=4)
     assert len(store.slices(sender.run_id)) == 1
+    with store._reading() as connection:
+        ((raw_bytes, body),) = connection.execute(sa.select(schema.segment.c.raw_bytes, schema.segment.c.body)).all()
+    assert list(map(decode_record, unpack_body(body, raw_bytes))) == [points]
     store.delete_run(sender.run_id, now_us=5)
     assert store.slices(sender.run_id) == []
 
