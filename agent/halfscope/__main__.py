@@ -199,6 +199,7 @@ def _sync(parsed: argparse.Namespace) -> int:
             progress=show if shows else None,
             # A run recorded offline goes to a server when its owner says so, not because one happens to start.
             include_offline=not parsed.local,
+            is_patient=parsed.local,  # until the server ends it
         )
     except (SyncError, ValueError) as error:
         print(f"halfscope sync: {error}", file=sys.stderr)

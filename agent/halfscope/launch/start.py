@@ -26,8 +26,8 @@ NOTHING = (
     "starts itself are not seen yet; give those their own `halfscope run`, or call halfscope.watch there."
 )
 FAILED = (
-    "halfscope: nothing was recorded: a training was seen, and halfscope failed to watch it ({}: {}). Where that names a "
-    "setting, mend it; else please report it."
+    "halfscope: nothing was recorded: a training was seen, and halfscope failed to watch it ({}: {}). Where that names "
+    "a setting, mend it; else please report it."
 )
 
 

@@ -79,7 +79,7 @@ def _serve(directory: Path, server: str | None, *, idle_s: float, keep_s: float)
             shipper.turn()
             now_s = time.monotonic()
             reporter.report(now_s)
-            if not shipper.is_idle:
+            if not shipper.is_idle or shipper.tally.busy:  # who ships those may give up
                 busy_s = now_s
             if shipper.has_live_writers or shipper.health.state == "connected":
                 hopeful_s = now_s

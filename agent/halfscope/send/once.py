@@ -49,6 +49,7 @@ def sync(
     *,
     only: StreamPlace | None = None,
     include_offline: bool = True,
+    is_patient: bool = False,
     timeout_s: float | None = None,
 ) -> SyncProgress:
     """Ship all journals of a directory and wait until the server has committed them.
@@ -60,6 +61,7 @@ def sync(
         progress: called now and then, and at the end.
         only: ship this stream and no other.
         include_offline: also runs that asked for `mode="offline"`.
+        is_patient: a server that is there and takes nothing (its disk is full) is asked until it does.
         timeout_s: stop after so long, whatever is left.
 
     Raises:
@@ -74,13 +76,14 @@ def sync(
     def wants(place: StreamPlace, _info: StreamInfo) -> bool:
         return (only is None or place == only) and (include_offline or not place.offline_mark.exists())
 
+    is_there = ("connected", "starting", *(["refused"] if is_patient else []))
     shipper = Shipper(directory, lambda: resolve(server, token), wants=wants, follow=False)
     began_s = heard_s = told_s = time.monotonic()
     try:
         while not shipper.is_idle:
             shipper.turn()
             now_s = time.monotonic()
-            if shipper.health.state in ("connected", "starting"):
+            if shipper.health.state in is_there:
                 heard_s = now_s
             elif shipper.health.state == "unauthorized" or now_s - heard_s > UNREACHABLE_S:
                 raise SyncError(_explained(shipper))

@@ -16,7 +16,7 @@ from halfscope.record.reader import read_stream
 from halfscope.send import SyncError, SyncProgress, once, sync
 from halfscope.send.outbox import Outbox
 from halfscope.wire.codec import chain
-from halfscope.wire.messages import GENESIS_DIGEST, Lost
+from halfscope.wire.messages import GENESIS_DIGEST, Lost, Refuse
 
 NewJournal = Callable[..., Any]
 
@@ -164,6 +164,30 @@ def test_a_server_that_does_not_answer_is_named_with_what_to_do(
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     with pytest.raises(SyncError, match=rf"no halfscope server answers at {url} .*halfscope serve"):
         sync(directory, url)
+
+
+def test_a_server_without_room_is_given_up_or_waited_for(
+    new_journal: NewJournal,
+    start_server: Callable[..., Any],
+    model: Any,
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who asks for a sync is told after a while; what a server has started for itself goes on until there is room."""
+    monkeypatch.setattr(once, "UNREACHABLE_S", 0.1)
+    new_journal().end()
+    url, answer, told = start_server().url, model.answer, []
+    monkeypatch.setattr(model, "answer", lambda frame: [Refuse("busy", "no room", frame.run_id, frame.stream, 0.05)])
+    with pytest.raises(SyncError, match="refuses the journals: no room"):
+        sync(directory, url)
+
+    def make_room(progress: SyncProgress) -> None:
+        told.append(progress)
+        if len(told) == 3:
+            monkeypatch.setattr(model, "answer", answer)
+
+    assert sync(directory, url, progress=make_room, is_patient=True).num_shipped == 1
+    assert len(told) > 3
 
 
 def test_a_token_that_is_not_taken_is_told_at_once(

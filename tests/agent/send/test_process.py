@@ -19,6 +19,7 @@ from halfscope.record.layout import StreamPlace, is_locked
 from halfscope.record.reader import read_stream
 from halfscope.record.recorder import Recorder
 from halfscope.send import drain, ensure_sender, keep_sender, process, status
+from halfscope.send.outbox import Outbox
 from halfscope.send.process import crash_path, lock_path, status_path
 from halfscope.wire.messages import End, Start, StreamInfo
 
@@ -167,14 +168,18 @@ def test_a_pipe_behind_the_training_ends_with_the_training(directory: Path, star
 def test_the_sender_ends_by_itself(
     directory: Path, start_server: Callable[..., Any], wait_until: Callable[..., None], model: Any
 ) -> None:
-    """When everything is acknowledged; its status file goes with it."""
+    """When everything is acknowledged, also what somebody else had taken and given up; its status file goes with it."""
     record(directory).close(End(outcome="finished", step=0, time_us=0))
-    done = subprocess.run(
-        [sys.executable, "-m", "halfscope.send", str(directory), "--server", start_server().url, "--idle-s", "0.1"],
-        timeout=30,
-        check=False,
-    )
-    assert done.returncode == 0
+    other = Outbox.open(StreamPlace(directory=directory, run_id=RUN, stream=STREAM), "another server")
+    assert other is not None
+    command = [sys.executable, "-m", "halfscope.send", str(directory), "--server", start_server().url]
+    with subprocess.Popen([*command, "--idle-s", "0.1"]) as sender:
+        wait_until(lambda: status_path(directory).exists())
+        with pytest.raises(subprocess.TimeoutExpired):
+            sender.wait(0.5)
+        assert not model.streams
+        other.close()
+        assert sender.wait(30) == 0
     wait_until(lambda: model.streams[RUN, STREAM].ended == "ended")
     assert status(directory).state == "none"
     assert not status_path(directory).exists()

@@ -119,7 +119,7 @@ def test_starts_of_the_same_time_never_share_an_attempt(
     store: Store, begun: Make, make_sender: Make, make_points: Make
 ) -> None:
     """Two machines whose clocks read the same microsecond: the server tells them apart, each rank for itself, and again
-    where they come back. A journal and its copies are of one start, whichever comes first; counted restarts are as told."""
+    where they come back. A journal and its copies are of one start, whichever comes first; counts are as told."""
     time_us = 218_000_000_000_000
     assert time_us > FIRST_TIMED_ATTEMPT
     starts = [(f"0{at}", at // 2, time_us) for at in range(4)] + [("04", 0, time_us + 2), ("05", 0, 0), ("06", 0, 0)]
