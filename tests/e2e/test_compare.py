@@ -172,7 +172,7 @@ def test_metric_alignment_tolerance_and_gradient_are_chosen_and_stay_in_the_addr
 
 
 def test_a_comparison_is_saved_renamed_exported_and_outlives_a_run(
-    pair: Any, open_page: Open, trainers: Any, browser: Browser, tmp_path: Path
+    pair: Any, open_page: Open, trainers: Any, browser: Browser, tmp_path: Path, check_axe: Callable[..., None]
 ) -> None:
     """Under its name it stands on Compare; the exported report opens from disk without a network; a deleted run is
     named and gone on without."""
@@ -203,7 +203,7 @@ def test_a_comparison_is_saved_renamed_exported_and_outlives_a_run(
         page.get_by_role("menuitem", name="Export as HTML").click()
     file = tmp_path / "report.html"
     downloading.value.save_as(file)
-    assert_opens_from_disk(browser, trainers, file, sentence.split(";")[0].lstrip("▲▼=? "))
+    assert_opens_from_disk(browser, trainers, file, sentence.split(";")[0].lstrip("▲▼=? "), check_axe)
 
     page.keyboard.press("g")
     page.keyboard.press("c")
@@ -232,8 +232,11 @@ def test_a_comparison_is_saved_renamed_exported_and_outlives_a_run(
     expect(page.get_by_role("heading", name="Nothing compared yet")).to_be_visible()
 
 
-def assert_opens_from_disk(browser: Browser, trainers: Any, file: Path, sentence: str) -> None:
-    """The report says its verdict and draws its charts, asks nobody for anything and breaks no policy of its own."""
+def assert_opens_from_disk(
+    browser: Browser, trainers: Any, file: Path, sentence: str, check_axe: Callable[..., None]
+) -> None:
+    """The report says its verdict and draws its charts, asks nobody for anything, breaks no policy of its own, and axe
+    finds nothing in it, dark and light, with everything open that opens."""
     context = browser.new_context(offline=True, viewport={"width": 390, "height": 844}, color_scheme="dark")
     problems = trainers.watch_for_errors(context)
     asked: list[str] = []
@@ -245,6 +248,10 @@ def assert_opens_from_disk(browser: Browser, trainers: Any, file: Path, sentence
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
     assert problems == []
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
+    check_axe(page)
+    page.emulate_media(color_scheme="light")
+    check_axe(page, colours_alone=True)
     context.close()
 
 
