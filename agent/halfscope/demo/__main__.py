@@ -46,8 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         program = [sys.executable, "-m", "halfscope.demo"]
         pids = {os.spawnv(os.P_NOWAIT, sys.executable, [*program, *commands[name]]): name for name in commands}
         return _tell_ends(pids)
-    _be_modest()
     _load_torch()
+    _be_modest()
     server = _server(options.server)
     training = trainings[0]
     if len(trainings) > 1:
@@ -135,20 +135,20 @@ def _launch(num_ranks: int, arguments: Sequence[str]) -> NoReturn:
     os.execv(sys.executable, [sys.executable, *torchrun, "--", "halfscope.demo", *arguments])
 
 
-def _be_modest() -> None:
-    """One thread and a low priority: five of these share a machine with the server and a browser."""
-    # Before torch is imported: its thread pools read this once.
-    os.environ["OMP_NUM_THREADS"] = "1"
-    if hasattr(os, "nice"):
-        os.nice(NICENESS)
-
-
 def _load_torch() -> None:
     """Once for all runs, which are forked behind it: that takes five seconds of a processor."""
+    # Before torch is imported: its thread pools read this once.
+    os.environ["OMP_NUM_THREADS"] = "1"
     import torch
     import torch._dynamo  # every optimizer loads it when it is made
 
     torch.set_num_threads(1)
+
+
+def _be_modest() -> None:
+    """From the first step on, not while people wait for it."""
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
 
 
 if __name__ == "__main__":
