@@ -15,7 +15,7 @@ from halfscope_server.store.packing import (
     unpack_buckets,
     unpack_values,
 )
-from halfscope_server.store.rollups import COLUMNS, summarise
+from halfscope_server.store.rollups import COLUMNS, Buckets, summarise
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -97,7 +97,7 @@ def test_summaries_come_back_bit_for_bit(
     parts: list[tuple[list[int], list[float], int]], places: list[int], level: int, width: int
 ) -> None:
     """Of chunks of the same and of other layouts, in their order; buckets without a finite value among them."""
-    chunks = []
+    chunks: list[Buckets] = []
     for steps, values, us_per_step in (parts[place % len(parts)] for place in places):
         step = np.array(steps) + 1000 * len(chunks)
         chunks.append(summarise(step, step * us_per_step, np.array(values[: step.size]), width))
