@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -259,9 +259,14 @@ def _start(
         baseline=settings.baseline,
     )
     trained = [parameter for watched in watched_optimizers for parameter in watched.parameters()]
-    known = {**sharing.replicated(models.values()), **flats.shares()}
-    for watched in watched_optimizers:
-        watched.share(lambda parameter: sharing.of(parameter, known))
+    known = dict(flats.shares())
+
+    def share(replicas: Collection[torch.nn.Module]) -> None:
+        known.update(sharing.replicated(replicas))
+        for watched in watched_optimizers:
+            watched.share(lambda parameter: sharing.of(parameter, known))
+
+    share(models.values())
     layers = LayerNumbers(
         recorder,
         lambda: {**parameter_names, **names.parameter_names(models)},
@@ -284,6 +289,7 @@ def _start(
     )
     reductions = _reductions(models, parameter_names, interval, guard)
     if reductions is not None:
+        reductions.share = guard.wrap("communication", share)
         _tell_reductions(reductions, reporter, recorder, layers, watched_optimizers, guard)
     watcher = Watcher(
         models=models,

@@ -79,11 +79,11 @@ PROGRAM = """
             optimizer.step()
     run.finish()
 
-    # Another DistributedDataParallel takes the place of the first, and that of the second, which has a hook.
+    # What is within a model is given. Another takes its place, and that of the second, which has a hook.
     net = torch.nn.Linear(3, 1)
     optimizer = SGD(net.parameters(), 0.01)
     model = DDP(net)
-    run = halfscope.watch(model, optimizer, name="rebuilt", every=1)
+    run = halfscope.watch(net, optimizer, name="rebuilt", every=1)
     own = []
     for step in range(6):
         if step in (2, 4):
@@ -166,12 +166,14 @@ def test_what_a_joined_rank_sends_for_the_others_is_not_its_own(job: Job) -> Non
 
 
 def test_a_model_that_is_wrapped_anew_is_looked_at_in_place_of_the_one_before(job: Job) -> None:
-    """At each step the rank's own norm, under the same numbers of buckets; and the hook that the last one has."""
+    """At each step the rank's own norm, under the same numbers of buckets; and the hook that the last one has. What all
+    hold alike one rank tells, though the model was given without what is around it."""
     for rank, recorded in enumerate(streams(job, "rebuilt")):
         assert recorded.series("grad.norm_local") == pytest.approx(dict(enumerate(job.given[rank]["own"])), rel=1e-5)
         assert {one.bucket for one in recorded.slices} == {0}
         assert recorded.facts["comm_hook"]["name"] == "halfscope.comm_hooks.fp32_accumulate"
         assert recorded.facts["comm_hook"]["watched"]
+        assert len(recorded.series("grad.norm")) == len(recorded.frames) == (6 if rank == 0 else 0)
         assert recorded.kinds("agent_degraded") == []
 
 

@@ -221,7 +221,7 @@ def listen_to_forwards() -> None:
                 _still_training.pop(joinable, None)
         elif joinable in _registered:
             _still_training[joinable] = work
-        if told_of_forwards and not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and told_of_forwards:
             for tell in tuple(told_of_forwards):
                 tell(joinable)
         return work

@@ -171,7 +171,9 @@ class ReductionWatch:
         self._work: Work | None = None
         self.tell_hooks: Callable[[int], Any] = lambda step: None
         """Told the step at which the hooks of all models are known; must not raise."""
-        self._entered = guard.wrap("communication", self._adopt)
+        self.share: Callable[[Sequence[torch.nn.Module]], Any] = lambda replicas: None
+        """Told of models whose parameters several ranks hold alike; must not raise."""
+        self._entered = guard.hook("communication", self._adopt, torch.compiler.is_compiling)
         self._strangers: weakref.WeakSet[Any] = weakref.WeakSet()
         """That have nothing to do with the run's models."""
         self._is_settled = False
@@ -228,6 +230,7 @@ class ReductionWatch:
         if name is None:
             self._strangers.add(model)
             return
+        self.share([model])
         for at, reduced in enumerate(self.models):
             if set(map(id, reduced.model.parameters())) == ours:  # which is not used any more, and need not be kept
                 reduced.let_go()
