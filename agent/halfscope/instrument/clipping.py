@@ -122,7 +122,7 @@ def _grouping(original: Callable[..., Any]) -> Callable[..., Any]:
 def _scaling(original: Callable[..., Any]) -> Callable[..., Any]:
     def scaling(parameters: Any, max_norm: Any, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
         total, _here.total = _here.total, None
-        if total is not total_norm or _is_idle():
+        if total is None or total is not total_norm or _is_idle():
             return original(parameters, max_norm, total_norm, *args, **kwargs)
         _here.is_told = True
         try:
@@ -131,7 +131,7 @@ def _scaling(original: Callable[..., Any]) -> Callable[..., Any]:
             _here.is_told = False
         for clipped in tuple(_listeners.values()):
             if clipped is not None:
-                clipped(total_norm, max_norm)
+                clipped(total, max_norm)
         return result
 
     return scaling

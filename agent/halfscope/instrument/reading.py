@@ -116,7 +116,7 @@ class GradientReader:
     def read_clipped(self, watched: WatchedOptimizer, part: OptimizerAttempt) -> None:
         """Notes the norm that the optimizer is handed, where it was read before clipping."""
         given = self.handed.norm(watched, part)
-        grads = watched.gradients() if given is None else ()
+        grads = watched.gradients() if given is None else []
         if given is None and not grads:
             return
         if given is not None or self._rings.on_host(grads[0]):
