@@ -562,20 +562,21 @@ static int collect(PyObject *group, PyObject *grads) {
     return is_list;
 }
 
-static PyObject *gradient_squares(PyObject *module, PyObject *groups) {
-    PyObject *grads, *result = NULL;
-    int is_list = PyList_Check(groups);
-    if (exchange == NULL || !is_list) Py_RETURN_NONE;
-    if ((grads = PyList_New(0)) == NULL) return NULL;
+/* Those of all groups, in a new list; NULL where they cannot be walked. No exception is left set. */
+static PyObject *gradients_of(PyObject *groups) {
+    PyObject *grads = exchange != NULL && PyList_Check(groups) ? PyList_New(0) : NULL;
+    int is_list = grads != NULL;
     for (Py_ssize_t at = 0; is_list && at < PyList_Size(groups); at++) is_list = collect(PyList_GetItem(groups, at), grads);
     PyErr_Clear(); /* what is odd about them the slower way finds too */
-    if (is_list && PyList_Size(grads)) {
-        result = squares(module, grads);
-    } else {
-        Py_INCREF(Py_None);
-        result = Py_None;
-    }
-    Py_DECREF(grads);
+    if (!is_list) Py_CLEAR(grads);
+    return grads;
+}
+
+static PyObject *gradient_squares(PyObject *module, PyObject *groups) {
+    PyObject *grads = gradients_of(groups), *result = Py_None;
+    if (grads != NULL && PyList_Size(grads)) result = squares(module, grads);
+    else Py_INCREF(result);
+    Py_XDECREF(grads);
     return result;
 }
 
@@ -612,14 +613,11 @@ static int add_state(PyObject *grad, uint64_t *state) {
 
 static PyObject *gradient_state(PyObject *module, PyObject *groups) {
     uint64_t state = 1;
-    int is_known = exchange != NULL && PyList_Check(groups);
-    PyObject *grads = PyList_New(0);
-    if (grads == NULL) return NULL;
-    for (Py_ssize_t at = 0; is_known && at < PyList_Size(groups); at++)
-        is_known = collect(PyList_GetItem(groups, at), grads);
+    PyObject *grads = gradients_of(groups);
+    int is_known = grads != NULL;
     for (Py_ssize_t at = 0; is_known && at < PyList_Size(grads); at++)
         is_known = add_state(PyList_GetItem(grads, at), &state);
-    Py_DECREF(grads);
+    Py_XDECREF(grads);
     PyErr_Clear();
     if (is_known) return PyLong_FromUnsignedLongLong(state);
     Py_RETURN_NONE;
