@@ -3,10 +3,11 @@
 Every step is either sketched or not. So each kind is measured by itself, in turns of few steps, and `default` is put
 together from both by the interval that the budget chooses for just these costs: no turn has to hold a whole interval.
 A round is unwatched, unsketched, sketched, unwatched, and the next one runs backwards: what drifts cancels in a pair of
-rounds, and the median is over pairs. What watched steps leave to do is done within their turn: the attempt is closed,
-and the journal written. One training serves both kinds, so that where its memory lies is the same; what is measured
-without the compiled helper has its own. The unwatched turns of a round against each other are the noise (`again`).
-Invariant: `ratio_error` is by how much the median of as many pairs as there were is uncertain (of a normal spread).
+rounds, and the mean is over pairs, without a tenth at each end. The attempt that watched steps leave open is closed
+within their turn; the last twentieth of a second is written to the journal behind it. One training serves both kinds,
+so that where its memory lies is the same; what is measured without the compiled helper has its own. The unwatched turns
+of a round against each other are the noise (`again`).
+Invariant: `ratio_error` is the standard error of the mean of as many pairs as there were.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from halfscope.instrument.interval import SketchInterval
 from tests.bench import workloads
 from tests.bench.agent import Arm, without_helper
 from tests.bench.agent import watched as watching
-from tests.bench.report import Bench, Measurement, error, paired, say
+from tests.bench.report import Bench, Measurement, middle, middle_error, paired, say
 from tests.bench.server_process import Server, serving
 
 UNWATCHED, UNSKETCHED, SKETCHED = "unwatched", "unsketched", "sketched"
@@ -35,7 +36,7 @@ NEVER = 1_000_000_007
 BUDGET_SHARE = 0.005
 SETTLING_STEPS = 3
 MIN_PAIRS = 3
-TURN_S = 1.0
+TURN_S = 0.3
 """Roughly how long a turn is; at least one step."""
 
 
@@ -79,9 +80,9 @@ class Subject:
             update()
         if is_watched:
             watcher.end()
-            recorder.flush()  # type: ignore[union-attr]
         wall_s, cpu_s, own_ns = time.perf_counter() - wall_s, time.process_time() - cpu_s, guard.own_ns - own_ns
         if is_watched:
+            recorder.flush()  # type: ignore[union-attr]
             watcher.detach()
         return Turn(wall_s=wall_s / num_steps, cpu_s=cpu_s / num_steps, own_s=own_ns / 1e9 / num_steps)
 
@@ -124,7 +125,7 @@ class Plan:
 PLANS = {
     "gpt": Plan(make=workloads.gpt, budget_s=500.0),
     "gpt_fp32": Plan(make=workloads.gpt_fp32, budget_s=150.0),
-    "cnn": Plan(make=workloads.cnn, budget_s=150.0),
+    "cnn": Plan(make=workloads.cnn, budget_s=220.0),
 }
 ARMS = ("default", "every_step", "plain_every_step")
 WHATS = ("ratio", "ratio_error", "cpu_ratio", "own_share")
@@ -193,14 +194,12 @@ def _cpu(turn: Turn) -> float:
 def _found(helped: Subject, plain: Subject) -> dict[str, tuple[float, str]]:
     step_s = statistics.median(map(_wall, helped.turns[UNWATCHED]))
     found: dict[str, tuple[float, str]] = {"unwatched.step_ms": (step_s * 1e3, "ms")}
-    found["again.ratio"] = 1 + statistics.median(helped.again(_wall)), "ratio"
-    found["again.ratio_error"] = error(helped.again(_wall)), "ratio"
-    found["again.cpu_ratio"] = 1 + statistics.median(helped.again(_cpu)), "ratio"
+    found["again.ratio"] = 1 + middle(helped.again(_wall)), "ratio"
+    found["again.ratio_error"] = middle_error(helped.again(_wall)), "ratio"
+    found["again.cpu_ratio"] = 1 + middle(helped.again(_cpu)), "ratio"
     own = {kind: statistics.median(turn.own_s for turn in helped.turns[kind]) for kind in helped.kinds}
     # What a sketch costs is told by processor time, not by the agent's clock: the journal thread packs it.
-    sketch_share = statistics.median(helped.per_pair(SKETCHED, _cpu)) - statistics.median(
-        helped.per_pair(UNSKETCHED, _cpu)
-    )
+    sketch_share = middle(helped.per_pair(SKETCHED, _cpu)) - middle(helped.per_pair(UNSKETCHED, _cpu))
     sketch_s = max(own[SKETCHED] - own[UNSKETCHED], sketch_share * step_s)
     every = chosen_interval(step_s, sketch_s)
     found["default.sketch_every"] = float(every), "steps"
@@ -213,9 +212,9 @@ def _found(helped: Subject, plain: Subject) -> dict[str, tuple[float, str]]:
             sketched = subject.per_pair(SKETCHED, of)
             rest = subject.per_pair(UNSKETCHED, of) if weight < 1 else sketched
             mixed = [weight * one + (1 - weight) * other for one, other in zip(sketched, rest, strict=True)]
-            found[f"{name}.{what}"] = 1 + statistics.median(mixed), "ratio"
+            found[f"{name}.{what}"] = 1 + middle(mixed), "ratio"
             if what == "ratio":
-                found[f"{name}.ratio_error"] = error(mixed), "ratio"
+                found[f"{name}.ratio_error"] = middle_error(mixed), "ratio"
         own_sketched = statistics.median(turn.own_s for turn in subject.turns[SKETCHED])
         own_rest = own[UNSKETCHED] if weight < 1 else own_sketched
         found[f"{name}.own_share"] = (weight * own_sketched + (1 - weight) * own_rest) / step_s, "share"

@@ -1,8 +1,10 @@
 """The cost of looking at reductions: a small GPT on two ranks of gloo, one watched and one not, turn about.
 
 A communication hook cannot be taken off a model again, so each rank has two copies of the training, whose turns follow
-each other in the same order on both ranks. Invariant: a turn holds whole intervals between two sketches; the order of
-turns is reversed every other round, and the second unwatched turn of a round, against the first, is the noise.
+each other in the same order on both ranks. A round is unwatched, watched, unwatched: what drifts evenly cancels within
+it, and the last turn against the first is the noise.
+Invariant: a turn holds whole intervals between two sketches; `ratio_error` is the standard error of the mean over
+rounds.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.bench import workloads
-from tests.bench.report import Bench, Measurement, say
+from tests.bench.report import Bench, Measurement, middle, middle_error, say
 
 NUM_RANKS = 2
 BUDGET_S = 150.0
@@ -76,9 +78,8 @@ def _rank(rank: int, folder: str, quick: bool, results: Any) -> None:
     num_steps = 2 if quick else plan[0]
     counts = {before: _counted(group, each) for before, each in (("unwatched", unwatched), ("watched", watched))}
     turns: dict[str, list[tuple[float, float]]] = {"unwatched": [], "watched": [], "again": []}
-    for number in range(2 if quick else min(plan[1], MAX_ROUNDS)):
-        order = [("unwatched", unwatched), ("watched", watched), ("again", unwatched)]
-        for name, each in order if number % 2 == 0 else reversed(order):
+    for _ in range(2 if quick else min(plan[1], MAX_ROUNDS)):
+        for name, each in (("unwatched", unwatched), ("watched", watched), ("again", unwatched)):
             turns[name].append(_turn(each, num_steps))
     run.finish()
     if rank == 0:
@@ -113,17 +114,23 @@ def _measure(quick: bool) -> Iterator[Measurement]:
         turns, counts = results.get(timeout=900)
         for each in ranks:
             each.join()
-    base = turns["unwatched"]
-    yield Measurement(name=f"{PREFIX}.step_ms", value=statistics.median(wall_s for wall_s, _ in base) * 1e3, unit="ms")
-    for name, label in (("watched", "ratio"), ("again", "again.ratio")):
-        ratio = statistics.median(one[0] / other[0] for one, other in zip(turns[name], base, strict=True))
-        yield Measurement(name=f"{PREFIX}.{label}", value=ratio, unit="ratio")
-    for name, label in (("watched", "cpu_ratio"), ("again", "again.cpu_ratio")):
-        ratio = statistics.median(one[1] / other[1] for one, other in zip(turns[name], base, strict=True))
-        yield Measurement(name=f"{PREFIX}.{label}", value=ratio, unit="ratio")
+    first, again = turns["unwatched"], turns["again"]
+    step_ms = statistics.median(wall_s for wall_s, _ in first) * 1e3
+    yield Measurement(name=f"{PREFIX}.step_ms", value=step_ms, unit="ms")
+    for clock, what in enumerate(("ratio", "cpu_ratio")):
+        early, late, watched = ([turn[clock] for turn in found] for found in (first, again, turns["watched"]))
+        around = [(one + other) / 2 for one, other in zip(early, late, strict=True)]
+        for label, of, base in (("", watched, around), ("again.", late, early)):
+            ratios = [one / other for one, other in zip(of, base, strict=True)]
+            yield Measurement(name=f"{PREFIX}.{label}{what}", value=middle(ratios), unit="ratio")
+            yield Measurement(name=f"{PREFIX}.{label}{what}_error", value=middle_error(ratios), unit="ratio")
     added = float(counts["watched"] - counts["unwatched"])
     yield Measurement(name=f"{PREFIX}.collectives_added", value=added, unit="collectives")
 
 
-LABELS = ("step_ms", "ratio", "again.ratio", "cpu_ratio", "again.cpu_ratio", "collectives_added")
+LABELS = (
+    "step_ms",
+    *(f"{label}{what}{end}" for what in ("ratio", "cpu_ratio") for label in ("", "again.") for end in ("", "_error")),
+    "collectives_added",
+)
 BENCHES = [Bench(names=[f"{PREFIX}.{label}" for label in LABELS], run=_measure)]

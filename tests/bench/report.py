@@ -101,6 +101,25 @@ def error(values: Sequence[float]) -> float:
     return 1.2533 * 1.4826 * mad / math.sqrt(len(values))
 
 
+def middle(values: Sequence[float]) -> float:
+    """The mean without a tenth at each end: where a machine goes at either of two paces a median hops."""
+    cut = len(values) // 10
+    return statistics.fmean(sorted(values)[cut : len(values) - cut])
+
+
+def middle_error(values: Sequence[float]) -> float:
+    """Standard error of `middle`, by the variance with what was cut moved to the ends of the rest; NaN of fewer than 3.
+
+    Tukey and McLaughlin, Sankhya A 25 (1963).
+    """
+    if len(values) < 3:
+        return math.nan
+    cut, found = len(values) // 10, sorted(values)
+    kept = found[cut : len(found) - cut]
+    pulled_in = [kept[0]] * cut + kept + [kept[-1]] * cut
+    return statistics.stdev(pulled_in) / ((1 - 2 * cut / len(found)) * math.sqrt(len(found)))
+
+
 def machine_line() -> str:
     """Date and machine, as a comment: a number without them is worth nothing."""
     return (

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 import pytest
+from scipy import stats
 
 from tests.bench.__main__ import main
 from tests.bench.ingest import quantile
-from tests.bench.report import MARKS, Measurement, summary
+from tests.bench.report import MARKS, Measurement, middle, middle_error, summary
 from tests.helpers.preloaded import Preloaded
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,3 +120,13 @@ def test_quantile_is_the_value_that_the_share_does_not_exceed(
 ) -> None:
     """The nearest-rank quantile: no interpolation between latencies that occurred."""
     assert quantile(values, share) == expected
+
+
+def test_the_middle_of_values_and_its_error_are_those_of_a_trimmed_mean() -> None:
+    """A tenth is cut at each end, and what was cut is moved inwards for the error, as SciPy has both."""
+    values = [math.sin(number) ** 5 + number % 7 for number in range(43)]
+    cut = len(values) // 10
+    assert middle(values) == pytest.approx(float(stats.trim_mean(values, 0.1)))
+    error = stats.mstats.trimmed_stde(values, limits=(cut / 43, cut / 43))
+    assert middle_error(values) == pytest.approx(float(error), rel=1e-9)
+    assert math.isnan(middle_error([1.0, 2.0]))
