@@ -3,23 +3,23 @@
 Each way of watching has a copy of the training to itself, whose hooks are taken off and set again between turns: two
 copies differ by several percent through where their memory lies, which is more than watching costs. Ways are the
 default, with journal, sender process and a real server, and the default without the compiled helper.
-The order of turns is reversed every other round, so that drift cancels in the mean of two neighbours; what is printed
-is the median over those, and its standard error. A second unwatched turn of the default's copy, against the first, is
-the noise of the measurement itself, and a turn whose hooks do nothing but a plain sum of each gradient is the floor.
-Where processor time goes is told apart: the training thread, the other threads of its process, the sender.
-Invariant: a turn holds as many steps as lie between two sketches, or a multiple of that: so each has its share of them,
-and the median is not of turns without any.
+A turn takes an eighth of a second and is compared with the unwatched ones right before and behind it, for the pace of a
+machine wanders over seconds; what is printed is the mean of these differences without a tenth at each end. An unwatched
+turn compared in the same way is the noise of the measurement itself, and one whose hooks do nothing but a plain sum of
+each gradient is the floor. The last twentieth of a second is written to the journal behind a turn. Where processor time
+goes is told apart: the training thread, the other threads of its process, the sender.
+Invariant: an `_error` is the standard error of the figure that it is called after.
 """
 
 from __future__ import annotations
 
+import math
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import halfscope
@@ -29,17 +29,18 @@ from halfscope.probes import gradients
 from halfscope.send import status
 
 from tests.bench import workloads
-from tests.bench.report import Bench, Measurement, error, paired, say
+from tests.bench.intervals import NEVER, SKETCHED, UNSKETCHED, UNWATCHED, chosen_interval
+from tests.bench.report import Bench, Measurement, middle, middle_error, say
 from tests.bench.server_process import Server, serving
 
 DEFAULT, PLAIN = "default", "plain"
 """`plain`: without the compiled helper; the other has it where it was built, as users do."""
-SETTLED_AFTER_STEPS = 110
-SETTLED_AFTER_S = 60.0
-"""The interval of sketches is widened after the first ten; what comes before is the start of a run, not its cost."""
-CHANGE_S = 0.6
-"""Untimed steps behind a change: journal and sender (a frame every half second) are at work, or have ended theirs, when
-the clock starts."""
+WATCHED, AGAIN, FLOOR = UNSKETCHED, "again", "floor"
+CYCLES = {DEFAULT: (WATCHED, AGAIN, WATCHED, FLOOR, WATCHED, SKETCHED), PLAIN: (WATCHED, WATCHED, SKETCHED)}
+"""The turns of a round that are not plainly unwatched: of what makes most of a figure's uncertainty there are most."""
+SETTLING_STEPS = 110
+CHANGE_S = 0.04
+"""Untimed steps behind a change."""
 
 
 @contextmanager
@@ -58,14 +59,12 @@ class Plan:
     """How long one workload is measured."""
 
     make: Callable[[], workloads.Workload]
-    block_s: float
-    """Roughly how long one turn takes, at least."""
+    turn_s: float
+    """Roughly how long one turn takes."""
     budget_s: float
-    """All rounds together; at least `min_rounds` are run whatever it says."""
+    """All rounds together."""
     arms: tuple[str, ...]
     """Ways of watching."""
-    min_rounds: int = 6
-    max_rounds: int = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,27 +114,34 @@ class Arm:
     """Of its journal."""
     is_plain: bool
     """Without the compiled helper."""
-    unwatched: list[Turn] = field(default_factory=list)
-    watched: list[Turn] = field(default_factory=list)
-    again: list[Turn] = field(default_factory=list)
-    floor: list[Turn] = field(default_factory=list)
-    """With hooks that any watcher needs, which read each gradient once and do nothing else."""
+    found: dict[str, list[tuple[Turn, Turn]]] = field(default_factory=dict)
+    """By kind each turn, and the mean of the unwatched ones around it."""
 
     def helper(self) -> AbstractContextManager[None]:
         """In which its steps are made."""
         return without_helper() if self.is_plain else nullcontext()
 
-    def turn(self, into: list[Turn], num_steps: int, change_s: float) -> Turn:
-        """Some steps with the hooks set, or those of the floor, or without any; noted where it belongs."""
-        with self.helper(), floor_hooks(self.work) if into is self.floor else nullcontext():
-            into.append(self._turn(into is self.watched, num_steps, change_s))
-        return into[-1]
+    def round(self, kinds: Sequence[str], num_steps: int, change_s: float) -> None:
+        """A turn of each kind, between unwatched ones."""
+        before = self.turn(UNWATCHED, num_steps, change_s)
+        for kind in kinds:
+            found, behind = (self.turn(each, num_steps, change_s) for each in (kind, UNWATCHED))
+            self.found.setdefault(kind, []).append((found, _mean(before, behind)))
+            before = behind
 
-    def _turn(self, is_watched: bool, num_steps: int, change_s: float) -> Turn:
-        watcher = self.run._watcher
+    def turn(self, kind: str, num_steps: int, change_s: float) -> Turn:
+        """Some steps with the hooks set, or those of the floor, or without any."""
+        with self.helper(), floor_hooks(self.work) if kind == FLOOR else nullcontext():
+            return self._turn(kind, num_steps, change_s)
+
+    def _turn(self, kind: str, num_steps: int, change_s: float) -> Turn:
+        watcher, recorder = self.run._watcher, self.run._recorder
         assert watcher is not None
+        assert recorder is not None
+        is_watched = kind in (UNSKETCHED, SKETCHED)
         update = self.watched_update if is_watched else self.work.update
         if is_watched:
+            watcher.sketches.interval.value = 1 if kind == SKETCHED else NEVER
             watcher.attach()
         until_s = time.perf_counter() + change_s
         update()
@@ -148,6 +154,7 @@ class Arm:
             (after - before) / num_steps for after, before in zip(self._clocks(), began, strict=True)
         )
         if is_watched:
+            recorder.flush()
             watcher.detach()
         return Turn(
             wall_s=wall_s, cpu_s=thread_s, threads_cpu_s=process_s - thread_s, sender_cpu_s=sender_s, own_s=own_s
@@ -163,26 +170,25 @@ class Arm:
         """One step as a user's loop has it."""
         self.run.step(loss=self.work.update(), samples=self.work.samples)
 
-    @property
-    def sketch_every(self) -> int:
-        """The interval of sketches in force."""
-        assert self.run._watcher is not None
-        return self.run._watcher.sketches.interval.value
+
+def _mean(one: Turn, other: Turn) -> Turn:
+    both = {each.name: (getattr(one, each.name) + getattr(other, each.name)) / 2 for each in fields(Turn)}
+    return Turn(**both)
 
 
 PLANS: dict[str, Plan] = {
-    # A turn holds some writes of the journal (50 ms) and a frame of the sender; many short ones tell more than few long
-    # ones, for the machine's pace wanders over seconds.
-    "mlp": Plan(make=workloads.mlp, block_s=0.6, budget_s=300.0, arms=(DEFAULT, PLAIN)),
+    "mlp": Plan(make=workloads.mlp, turn_s=0.12, budget_s=270.0, arms=(DEFAULT, PLAIN)),
 }
-WHATS = ("ratio", "threads_cpu_us", "sender_cpu_us", "own_share")
+WHATS = {
+    "sketch_every": "steps", "ratio": "ratio", "threads_cpu_us": "us", "sender_cpu_us": "us", "own_share": "share",
+}  # fmt: skip
 EXTRAS = ("extra_us", "extra_us_error", "extra_cpu_us", "extra_cpu_us_error")
 
 
 def _names(workload: str) -> list[str]:
     return [
         f"agent.{workload}.unwatched.step_ms",
-        *(f"agent.{workload}.{name}.{what}" for name in ("again", "floor") for what in EXTRAS),
+        *(f"agent.{workload}.{name}.{what}" for name in (AGAIN, FLOOR) for what in EXTRAS),
         *(f"agent.{workload}.{arm}.{what}" for arm in PLANS[workload].arms for what in (*WHATS, *EXTRAS)),
     ]
 
@@ -196,18 +202,22 @@ def cpu_s_of(pid: int) -> float:
     return total_ns / 1e9
 
 
-def _median(values: Sequence[float]) -> float:
-    """Of the means of neighbouring rounds, of which one ran backwards."""
-    return statistics.median(paired(values))
+def _more(pairs: Sequence[tuple[Turn, Turn]], what: Callable[[Turn], float]) -> tuple[float, float]:
+    """What turns take more than the unwatched ones around them, and by how much that is uncertain."""
+    found = [what(turn) - what(around) for turn, around in pairs]
+    return middle(found), middle_error(found)
 
 
-def _extras(turns: Sequence[Turn], base: Sequence[Turn]) -> dict[str, float]:
-    """What turns take more than others of the same rounds, and by how much that is uncertain."""
-    both = list(zip(turns, base, strict=True))
-    wall_us = [(one.wall_s - other.wall_s) * 1e6 for one, other in both]
-    cpu_us = [(one.cpu_s - other.cpu_s) * 1e6 for one, other in both]
-    found = (_median(wall_us), error(paired(wall_us)), _median(cpu_us), error(paired(cpu_us)))
-    return dict(zip(EXTRAS, found, strict=True))
+def _wall_us(turn: Turn) -> float:
+    return turn.wall_s * 1e6
+
+
+def _cpu_us(turn: Turn) -> float:
+    return turn.cpu_s * 1e6
+
+
+def _extras(pairs: Sequence[tuple[Turn, Turn]]) -> dict[str, float]:
+    return dict(zip(EXTRAS, (*_more(pairs, _wall_us), *_more(pairs, _cpu_us)), strict=True))
 
 
 def _measure(workload: str, quick: bool) -> Iterator[Measurement]:
@@ -218,35 +228,49 @@ def _measure(workload: str, quick: bool) -> Iterator[Measurement]:
         server = stack.enter_context(serving())
         arms = _arms(plan, stack, folder, server)
         _rounds(workload, plan, arms, quick=quick)
-    default = arms[DEFAULT]
-    step_ms = statistics.median(turn.wall_s for turn in default.unwatched) * 1e3
-    yield Measurement(name=f"agent.{workload}.unwatched.step_ms", value=step_ms, unit="ms")
+    default = arms[DEFAULT].found
+    step_s = middle([around.wall_s for _, around in default[WATCHED]])
+    yield Measurement(name=f"agent.{workload}.unwatched.step_ms", value=step_s * 1e3, unit="ms")
     found = {
-        "again": _extras(default.again, default.unwatched),
-        "floor": _extras(default.floor, default.unwatched),
-        **{name: _of_arm(arm) for name, arm in arms.items()},
+        AGAIN: _extras(default[AGAIN]),
+        FLOOR: _extras(default[FLOOR]),
+        **{name: _of_arm(arm, step_s) for name, arm in arms.items()},
     }
     for name, values in found.items():
         for what, value in values.items():
-            unit = "us" if "_us" in what else what.removeprefix("own_")
-            yield Measurement(name=f"agent.{workload}.{name}.{what}", value=value, unit=unit)
+            yield Measurement(name=f"agent.{workload}.{name}.{what}", value=value, unit=WHATS.get(what, "us"))
 
 
-def _of_arm(arm: Arm) -> dict[str, float]:
-    both = list(zip(arm.watched, arm.unwatched, strict=True))
+def _of_arm(arm: Arm, step_s: float) -> dict[str, float]:
+    plain, sketched = arm.found[WATCHED], arm.found[SKETCHED]
+    own = [middle([turn.own_s for turn, _ in pairs]) for pairs in (plain, sketched)]
+    extras = [_extras(pairs) for pairs in (plain, sketched)]
+    every = chosen_interval(step_s, max(own[1] - own[0], (extras[1]["extra_cpu_us"] - extras[0]["extra_cpu_us"]) / 1e6))
+
+    def mixed(of: Sequence[float]) -> float:
+        return of[0] + (of[1] - of[0]) / every
+
+    found = {what: mixed([each[what] for each in extras]) for what in EXTRAS}
+    for what in EXTRAS[1::2]:
+        found[what] = math.hypot(extras[0][what] * (1 - 1 / every), extras[1][what] / every)
     return {
-        "ratio": _median([watched.wall_s / other.wall_s for watched, other in both]),
-        "threads_cpu_us": _median([watched.threads_cpu_s - other.threads_cpu_s for watched, other in both]) * 1e6,
-        "sender_cpu_us": _median([watched.sender_cpu_s - other.sender_cpu_s for watched, other in both]) * 1e6,
-        "own_share": _median([watched.own_s / watched.wall_s for watched in arm.watched]),
-        **_extras(arm.watched, arm.unwatched),
+        "sketch_every": float(every),
+        "ratio": 1 + found["extra_us"] / step_s / 1e6,
+        "threads_cpu_us": mixed(
+            [_more(pairs, lambda turn: turn.threads_cpu_s)[0] * 1e6 for pairs in (plain, sketched)]
+        ),
+        "sender_cpu_us": mixed([_more(pairs, lambda turn: turn.sender_cpu_s)[0] * 1e6 for pairs in (plain, sketched)]),
+        "own_share": mixed(own) / step_s,
+        **found,
     }
 
 
 def _arms(plan: Plan, stack: ExitStack, folder: Path, server: Server) -> dict[str, Arm]:
     os.environ["HALFSCOPE_TOKEN"] = server.token
     stack.callback(os.environ.pop, "HALFSCOPE_TOKEN", None)
-    return {name: watched(plan.make, stack, folder / name, server, is_plain=name == PLAIN) for name in plan.arms}
+    return {
+        name: watched(plan.make, stack, folder / name, server, is_plain=name == PLAIN, every=1) for name in plan.arms
+    }
 
 
 def watched(
@@ -278,35 +302,26 @@ def _rounds(workload: str, plan: Plan, arms: dict[str, Arm], *, quick: bool) -> 
     """Every turn of every arm."""
     for arm in arms.values():
         _settle(arm, quick=quick)
-    default, change_s = arms[DEFAULT], 0.0 if quick else CHANGE_S
-    step_s = default.turn([], 2, change_s).wall_s
-    num_steps = max(1, round((0.05 if quick else plan.block_s) / step_s))
-    if not quick:
-        num_steps = -(-num_steps // default.sketch_every) * default.sketch_every
-    turns = [(arm, into) for arm in arms.values() for into in _order(arm, arm is default)]
-    round_s = (num_steps * step_s + max(change_s, step_s)) * len(turns)
-    num_rounds = 2 if quick else min(plan.max_rounds, max(plan.min_rounds, int(plan.budget_s / round_s))) // 2 * 2
+    change_s = 0.0 if quick else CHANGE_S
+    step_s = arms[DEFAULT].turn(UNWATCHED, 2 if quick else 50, change_s).wall_s
+    num_steps = 5 if quick else max(1, round(plan.turn_s / step_s))
+    num_turns = sum(1 + 2 * len(CYCLES[name]) for name in arms)
+    round_s = num_turns * (num_steps * step_s + change_s)
+    num_rounds = 1 if quick else max(1, round(plan.budget_s / round_s))
     say(
-        f"agent.{workload}: {num_rounds} rounds of {len(turns)} turns of {num_steps} steps, a sketch every "
-        f"{default.sketch_every}, about {num_rounds * round_s:.0f} s"
+        f"agent.{workload}: {num_rounds} rounds of {num_turns} turns of {num_steps} steps, about "
+        f"{num_rounds * round_s:.0f} s"
     )
-    for number in range(num_rounds):
-        for arm, into in turns if number % 2 == 0 else reversed(turns):
-            arm.turn(into, num_steps, change_s)
-
-
-def _order(arm: Arm, is_default: bool) -> list[list[Turn]]:
-    return [arm.unwatched, arm.watched, *([arm.again, arm.floor] if is_default else [])]
+    for _ in range(num_rounds):
+        for name, arm in arms.items():
+            arm.round(CYCLES[name], num_steps, change_s)
 
 
 def _settle(arm: Arm, *, quick: bool) -> None:
     """The first steps of a run, and then its hooks are off."""
-    until_s = time.perf_counter() + SETTLED_AFTER_S
     with arm.helper():
-        for _ in range(2 if quick else SETTLED_AFTER_STEPS):
+        for _ in range(2 if quick else SETTLING_STEPS):
             arm.watched_update()
-            if time.perf_counter() > until_s:
-                break
     assert arm.run._watcher is not None
     arm.run._watcher.detach()
 

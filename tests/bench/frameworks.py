@@ -27,7 +27,8 @@ import torch
 from torch.nn import functional
 
 from tests.bench import workloads
-from tests.bench.large import NEVER, SKETCHED, UNSKETCHED, UNWATCHED, Turn, chosen_interval
+from tests.bench.intervals import NEVER, SKETCHED, UNSKETCHED, UNWATCHED, chosen_interval
+from tests.bench.large import Turn
 from tests.bench.report import Bench, Measurement, middle, middle_error, say
 from tests.bench.server_process import serving
 

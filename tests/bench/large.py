@@ -22,18 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from halfscope.instrument.interval import SketchInterval
 
 from tests.bench import workloads
 from tests.bench.agent import Arm, without_helper
 from tests.bench.agent import watched as watching
+from tests.bench.intervals import NEVER, SKETCHED, UNSKETCHED, UNWATCHED, chosen_interval
 from tests.bench.report import Bench, Measurement, middle, middle_error, paired, say
 from tests.bench.server_process import Server, serving
 
-UNWATCHED, UNSKETCHED, SKETCHED = "unwatched", "unsketched", "sketched"
-NEVER = 1_000_000_007
-"""As an interval: no step of a run is sketched."""
-BUDGET_SHARE = 0.005
 SETTLING_STEPS = 3
 MIN_PAIRS = 3
 TURN_S = 0.3
@@ -99,18 +95,6 @@ class Subject:
         ratios = [what(later) / what(earlier) for earlier, later in zip(both[::2], both[1::2], strict=True)]
         later = [(ratio if at % 2 == 0 else 1 / ratio) - 1 for at, ratio in enumerate(ratios)]
         return paired(later)
-
-
-def chosen_interval(step_s: float, sketch_s: float) -> int:
-    """The interval that the budget leads to, by the code that chooses it, under a clock that is moved by hand."""
-    now_ns = 0
-    interval = SketchInterval(every=None, budget_share=BUDGET_SHARE, clock=lambda: now_ns)
-    for step in range(20_000):
-        if interval.is_due(step):
-            interval.spend(round(sketch_s * 1e9))
-            now_ns += round(sketch_s * 1e9)
-        now_ns += round(step_s * 1e9)
-    return interval.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

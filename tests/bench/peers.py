@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench.large import chosen_interval
+from tests.bench.intervals import chosen_interval
 from tests.bench.report import Measurement, error, machine_line, say
 from tests.bench.server_process import serving
 from tests.helpers.keeper import keep
