@@ -19,17 +19,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 import halfscope
 import torch
 from halfscope import native
 from halfscope.probes import gradients
+from halfscope.record.recorder import Recorder
 from halfscope.send import status
 
 from tests.bench import workloads
-from tests.bench.intervals import NEVER, SKETCHED, UNSKETCHED, UNWATCHED, chosen_interval
+from tests.bench.intervals import NEVER, SKETCHED, UNSKETCHED, UNWATCHED, chosen_interval, mean
 from tests.bench.report import Bench, Measurement, middle, middle_error, say
 from tests.bench.server_process import Server, serving
 
@@ -45,13 +47,10 @@ CHANGE_S = 0.04
 
 @contextmanager
 def without_helper() -> Iterator[None]:
-    """As where none was built. A run that begins in here does not use it for norms, and sketches none by it in here."""
-    was = native.helper, gradients._squares, gradients.IS_QUICK
-    native.helper, gradients._squares, gradients.IS_QUICK = None, None, False
-    try:
+    """As where none was built, for a run that begins in here, and while it is in here."""
+    absent = {"helper": None, "_squares": None, "_gradient_squares": None, "_gradient_state": None, "IS_QUICK": False}
+    with patch.object(native, "helper", None), patch.dict(vars(gradients), absent):
         yield
-    finally:
-        native.helper, gradients._squares, gradients.IS_QUICK = was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +125,7 @@ class Arm:
         before = self.turn(UNWATCHED, num_steps, change_s)
         for kind in kinds:
             found, behind = (self.turn(each, num_steps, change_s) for each in (kind, UNWATCHED))
-            self.found.setdefault(kind, []).append((found, _mean(before, behind)))
+            self.found.setdefault(kind, []).append((found, mean(before, behind)))
             before = behind
 
     def turn(self, kind: str, num_steps: int, change_s: float) -> Turn:
@@ -137,7 +136,7 @@ class Arm:
     def _turn(self, kind: str, num_steps: int, change_s: float) -> Turn:
         watcher, recorder = self.run._watcher, self.run._recorder
         assert watcher is not None
-        assert recorder is not None
+        assert isinstance(recorder, Recorder)
         is_watched = kind in (UNSKETCHED, SKETCHED)
         update = self.watched_update if is_watched else self.work.update
         if is_watched:
@@ -169,11 +168,6 @@ class Arm:
     def watched_update(self) -> None:
         """One step as a user's loop has it."""
         self.run.step(loss=self.work.update(), samples=self.work.samples)
-
-
-def _mean(one: Turn, other: Turn) -> Turn:
-    both = {each.name: (getattr(one, each.name) + getattr(other, each.name)) / 2 for each in fields(Turn)}
-    return Turn(**both)
 
 
 PLANS: dict[str, Plan] = {

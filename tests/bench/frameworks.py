@@ -27,7 +27,7 @@ import torch
 from torch.nn import functional
 
 from tests.bench import workloads
-from tests.bench.intervals import NEVER, SKETCHED, UNSKETCHED, UNWATCHED, chosen_interval
+from tests.bench.intervals import NEVER, SKETCHED, UNSKETCHED, UNWATCHED, chosen_interval, mean
 from tests.bench.large import Turn
 from tests.bench.report import Bench, Measurement, middle, middle_error, say
 from tests.bench.server_process import serving
@@ -69,7 +69,7 @@ class Rounds:
             before = yield from self._turn(UNWATCHED, self.num_timed)
             middle = yield from self._turn(kind, 2 * self.num_timed)
             behind = yield from self._turn(UNWATCHED, self.num_timed)
-            self.found.append((kind, middle, _mean(before, behind)))
+            self.found.append((kind, middle, mean(before, behind)))
             if number + 1 >= len(CYCLE) and time.perf_counter() > until_s:
                 return
 
@@ -104,12 +104,6 @@ class Rounds:
     def shares(self, kind: str, what: Callable[[Turn], float]) -> list[float]:
         """What each round of a kind takes more than its unwatched steps, as a share of them."""
         return [what(turn) / what(around) - 1 for found, turn, around in self.found if found == kind]
-
-
-def _mean(one: Turn, other: Turn) -> Turn:
-    pairs = ((getattr(one, name), getattr(other, name)) for name in ("wall_s", "cpu_s", "own_s"))
-    wall_s, cpu_s, own_s = ((early + late) / 2 for early, late in pairs)
-    return Turn(wall_s=wall_s, cpu_s=cpu_s, own_s=own_s)
 
 
 def _gpt() -> workloads.Gpt:

@@ -7,12 +7,17 @@ Invariant: that interval is chosen by the code that chooses it in a training.
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any, TypeVar
+
 from halfscope.instrument.interval import SketchInterval
 
 UNWATCHED, UNSKETCHED, SKETCHED = "unwatched", "unsketched", "sketched"
 NEVER = 1_000_000_007
 """As an interval: no step of a run is sketched."""
 BUDGET_SHARE = 0.005
+T = TypeVar("T", bound=Any)
+"""A dataclass of numbers."""
 
 
 def chosen_interval(step_s: float, sketch_s: float) -> int:
@@ -25,3 +30,10 @@ def chosen_interval(step_s: float, sketch_s: float) -> int:
             now_ns += round(sketch_s * 1e9)
         now_ns += round(step_s * 1e9)
     return interval.value
+
+
+def mean(one: T, other: T) -> T:
+    """Of two turns, figure by figure: what a turn between them is compared with."""
+    both = {each.name: (getattr(one, each.name) + getattr(other, each.name)) / 2 for each in fields(one)}
+    found: T = type(one)(**both)
+    return found

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from halfscope.probes import gradients
 from halfscope.probes.device_sketches import DoneEvent, SketchFlight
-from halfscope.probes.gradients import helper
 from halfscope.probes.sketches import Measured
 from halfscope.probes.stored import flat, no_grad, problem_of
 from halfscope.probes.strided import every
@@ -66,9 +66,9 @@ class Noted:
 def note(trained: Sequence[Trained]) -> Noted | None:
     """Notes weights in host memory; None where `before` has to."""
     parameters = [one.parameter for one in trained]
-    if helper is None or any(parameter.is_neg() for parameter in parameters):
+    if gradients.helper is None or any(parameter.is_neg() for parameter in parameters):
         return None
-    values = helper.note_weights(parameters, [one.grad for one in trained], MOST_ELEMENTS)
+    values = gradients.helper.note_weights(parameters, [one.grad for one in trained], MOST_ELEMENTS)
     return None if values is None else Noted(parameters, values)
 
 
@@ -135,7 +135,7 @@ def measure(sketcher: ArraySketcher, noted: Before | Noted) -> Measured | None:
 
 def _measure_noted(noted: Noted) -> Measured | None:
     parameters = noted.parameters
-    fill = partial(helper.sketch_changes, parameters, MOST_ELEMENTS, noted.values)
+    fill = partial(gradients.helper.sketch_changes, parameters, MOST_ELEMENTS, noted.values)
     found = filled(len(parameters), fill, double=any(parameter.dtype is torch.float64 for parameter in parameters))
     return None if found is None else Measured(range(len(parameters)), found.trimmed())
 
